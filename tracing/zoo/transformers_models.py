@@ -35,8 +35,8 @@ def build(name: str, request: Request) -> tuple[nn.Module, tuple[Any, ...], dict
     Models that also take images with their text get text alone unless both are required.
     """
     config, class_name = _resolve(name, request)
-    _settle(config, request)
     model_class = _model_class(config, class_name)
+    _settle(config, model_class, request)
     try:
         with torch.device("meta"):
             options = {} if request.attention is None else {"attn_implementation": request.attention}
@@ -136,7 +136,7 @@ def _read(path: Path) -> tuple[Any, str]:
     return _config(model_type, values), str(architectures[0])
 
 
-def _settle(config: Any, request: Request) -> None:
+def _settle(config: Any, model_class: Any, request: Request) -> None:
     """Sets what a trace needs: no cache, no random skipping, no weights from the hub."""
     parts = [config]
     for each in getattr(config, "sub_configs", None) or {}:
@@ -157,8 +157,9 @@ def _settle(config: Any, request: Request) -> None:
                 setattr(part, key, value)
         if request.image_size and getattr(part, "image_size", None) is not None:
             part.image_size = request.image_size
-    for key in ("pad_token_id", "decoder_start_token_id"):
-        wanted = key == "pad_token_id" or getattr(config, "is_encoder_decoder", False)
+    shifts = getattr(config, "is_encoder_decoder", False)
+    pools = model_class.__name__.endswith("ForSequenceClassification")
+    for key, wanted in (("pad_token_id", shifts or pools), ("decoder_start_token_id", shifts)):
         if wanted and hasattr(config, "vocab_size") and getattr(config, key, None) is None:
             setattr(config, key, 0)
 

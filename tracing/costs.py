@@ -1,0 +1,289 @@
+"""How much arithmetic and memory traffic one operator costs, forward and backward.
+
+Convention: one multiply-accumulate is two FLOPs. FLOPs are those of matrix products, convolutions,
+attention and recurrent gates (what `torch.utils.flop_counter` counts), without bias; pointwise and
+reduction arithmetic is `elementwise_ops`. Complex products count as the real products they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tracing.specs import OpNode, TensorSpec
+
+# forward formula: node -> (FLOPs forward, FLOPs of every input's gradient)
+Formula = Callable[[OpNode], tuple[int, tuple[int, ...]]]
+COSTS: dict[str, Formula] = {}
+
+# One complex product is four real products.
+COMPLEX_FACTOR = 4
+# A flash backward recomputes the scores: five matrix products for the forward's two
+# (Dao et al. 2022, "FlashAttention", algorithm 4); the math kernel needs four.
+FLASH_BACKWARD_PRODUCTS = 5
+MATH_BACKWARD_PRODUCTS = 4
+
+
+def register_cost(*names: str) -> Callable[[Formula], Formula]:
+    """Registers the FLOP formula of operators or kinds of operators.
+
+    Args:
+        names: Kinds (`"linear"`) or, for single operators, overloads without the overload name
+            (`"mylib::my_op"`). A name that is registered already is an error.
+
+    The formula takes an `OpNode` and returns its forward FLOPs and, for every input tensor, the
+    FLOPs that its gradient would cost.
+    """
+
+    def keep(formula: Formula) -> Formula:
+        for name in names:
+            if name in COSTS:
+                raise ValueError(f"a cost for '{name}' is registered already")
+            COSTS[name] = formula
+        return formula
+
+    return keep
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """Cost of one call; bytes are what must at least move between memory and the chip."""
+
+    forward_flops: int
+    grad_input_flops: int
+    grad_weight_flops: int
+    elementwise_ops: int
+    forward_read_bytes: int
+    forward_write_bytes: int
+    backward_read_bytes: int
+    backward_write_bytes: int
+
+    @property
+    def backward_flops(self) -> int:
+        """FLOPs of all gradients this call computes."""
+        return self.grad_input_flops + self.grad_weight_flops
+
+    @property
+    def forward_bytes(self) -> int:
+        """Bytes read and written by the forward call."""
+        return self.forward_read_bytes + self.forward_write_bytes
+
+    @property
+    def backward_bytes(self) -> int:
+        """Bytes read and written by the backward call."""
+        return self.backward_read_bytes + self.backward_write_bytes
+
+
+FREE = NodeCost(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def _complex(node: OpNode) -> int:
+    return COMPLEX_FACTOR if any(s.dtype.startswith("complex") for s in node.input_specs) else 1
+
+
+@register_cost("conv")
+def _conv(node: OpNode) -> tuple[int, tuple[int, ...]]:
+    weight = node.tensor(1)  # (out, in / groups, *kernel)
+    if node.attrs.get("transposed"):
+        return _conv_transpose(node)
+    flops = 2 * node.output.numel * math.prod(weight.shape[1:]) * _complex(node)
+    return flops, (flops, flops, 0)
+
+
+@register_cost("conv_transpose")
+def _conv_transpose(node: OpNode) -> tuple[int, tuple[int, ...]]:
+    weight = node.tensor(1)  # (in, out / groups, *kernel)
+    flops = 2 * node.tensor(0).numel * math.prod(weight.shape[1:]) * _complex(node)
+    return flops, (flops, flops, 0)
+
+
+@register_cost("linear")
+def _linear(node: OpNode) -> tuple[int, tuple[int, ...]]:
+    if node.op == "addmm":
+        flops = 2 * node.output.numel * node.tensor(1).shape[-1] * _complex(node)
+        return flops, (0, flops, flops)
+    inputs = node.tensor(0)
+    flops = 2 * node.output.numel * (inputs.shape[-1] if inputs.shape else 1) * _complex(node)
+    return flops, (flops, flops, 0)
+
+
+def _einsum_flops(node: OpNode) -> int:
+    equation = str(node.attrs.get("equation", "")).replace(" ", "")
+    left = equation.split("->")[0].split(",")
+    if len(left) != len(node.input_specs) or "." in equation:
+        inner = node.tensor(0).shape[-1] if node.tensor(0).shape else 1
+        return 2 * node.output.numel * inner
+    sizes: dict[str, int] = {}
+    for names, spec in zip(left, node.input_specs, strict=True):
+        sizes |= dict(zip(names, spec.shape, strict=False))
+    out = set(equation.split("->")[1]) if "->" in equation else set(sizes)
+    total, names = 0, set(left[0])
+    for position, right in enumerate(left[1:], start=1):
+        joint = names | set(right)
+        later = out.union(*left[position + 1 :])
+        if (names & set(right)) - later or not names & set(right):
+            total += 2 * math.prod(sizes[name] for name in joint)
+        elif joint - later or len(left) == 2:
+            # every shared index stays: a batched product of vectors, done as bmm with inner size 1
+            total += 2 * math.prod(sizes[name] for name in joint)
+        names = joint & later
+    return total
+
+
+@register_cost("matmul")
+def _matmul(node: OpNode) -> tuple[int, tuple[int, ...]]:
+    op, specs = node.op, node.input_specs
+    if op == "einsum":
+        flops = _einsum_flops(node) * _complex(node)
+        return flops, (flops,) * len(specs)
+    if op == "bilinear":
+        # x1 W x2: one product of size out * in1 for each x2 element, then a pointwise sum
+        flops = 2 * node.output.numel * specs[0].shape[-1] * specs[1].shape[-1]
+        return flops, (flops,) * 3
+    if op in ("cdist", "_cdist_forward", "_euclidean_dist", "addr", "outer", "ger", "kron"):
+        return 0, (0,) * len(specs)
+    first = 1 if op in ("addmv", "baddbmm", "addbmm") else 0
+    left = specs[first]
+    flops = 2 * node.output.numel * (left.shape[-1] if left.shape else 1) * _complex(node)
+    if op == "addbmm":
+        flops *= left.shape[0]
+    return flops, (0,) * first + (flops, flops) + (0,) * len(specs)
+
+
+@register_cost("attention")
+def _attention(node: OpNode) -> tuple[int, tuple[int, ...]]:
+    query, key, value = node.input_specs[:3]  # (..., heads, sequence, head size)
+    scores = math.prod(query.shape[:-1]) * key.shape[-2]
+    flops = 2 * scores * (query.shape[-1] + value.shape[-1])
+    products = (
+        MATH_BACKWARD_PRODUCTS
+        if node.attrs.get("backend") == "math"
+        else (FLASH_BACKWARD_PRODUCTS)
+    )
+    if not any(node.needs_grad):
+        return flops, (0,) * len(node.input_specs)
+    # the kernel computes all three gradients together; bill it to the query
+    return flops, (flops * products // 2,) + (0,) * (len(node.input_specs) - 1)
+
+
+@register_cost("rnn")
+def _rnn(node: OpNode) -> tuple[int, tuple[int, ...]]:
+    data = node.tensor(0)
+    matrices = [i for i, s in enumerate(node.input_specs) if i > 0 and _is_rnn_weight(node, i, s)]
+    if node.op.endswith("_cell"):
+        steps, rows = 1, data.shape[0]
+    else:
+        batch_first = bool(node.attrs.get("batch_first"))
+        steps = data.shape[-2 if batch_first else 0] if len(data.shape) == 3 else data.shape[0]
+        rows = data.numel // max(data.shape[-1], 1)
+    flops, grads = 0, [0] * len(node.input_specs)
+    first_layer = data.shape[-1]
+    for position, i in enumerate(matrices):
+        weight = node.input_specs[i]
+        part = 2 * rows * weight.numel
+        flops += part
+        grads[i] += part  # gradient of the weight
+        recurrent = position % 2 == 1
+        if recurrent:
+            # the hidden state's gradient: not needed before the first step
+            grads[i] += part * (steps - 1) // max(steps, 1)
+        elif weight.shape[-1] == first_layer and position < 2 * (1 + _bidirectional(node)):
+            grads[0] += part
+        else:
+            grads[i] += part  # the input of a later layer always needs its gradient
+    return flops, tuple(grads)
+
+
+def _bidirectional(node: OpNode) -> int:
+    return int(bool(node.attrs.get("bidirectional")))
+
+
+def _is_rnn_weight(node: OpNode, position: int, spec: TensorSpec) -> bool:
+    return len(spec.shape) == 2 and node.sources[position].kind in ("param", "buffer", "const")
+
+
+# Arithmetic per output element of the kinds that multiply no matrices: counted by hand from the
+# formulas (for example batch norm: mean, variance, normalise and scale take about eight).
+ELEMENTWISE_OPS = {
+    "batch_norm": 8, "layer_norm": 8, "group_norm": 8, "rms_norm": 5, "softmax": 5,
+    "activation": 4, "binary": 1, "unary": 1, "interpolate": 7, "dropout": 2, "loss": 6,
+    "random": 4, "sort": 10, "attention": 0,
+}  # fmt: skip
+
+
+def elementwise_ops(node: OpNode) -> int:
+    """Pointwise and reduction arithmetic of one forward call."""
+    out = sum(spec.numel for spec in node.output_specs)
+    if node.kind in ("reduce", "loss", "pool"):
+        return max(node.tensor(0).numel, out)
+    if node.kind == "fft":
+        size = max(node.tensor(0).numel, out)
+        length = max((*node.tensor(0).shape[-2:], 2))
+        return int(5 * size * math.log2(length))  # Cooley-Tukey
+    if node.kind == "attention":
+        query, key = node.input_specs[:2]
+        return 5 * math.prod(query.shape[:-1]) * key.shape[-2]
+    if node.kind == "batch_norm" and not node.attrs.get("training", True):
+        return 2 * out
+    return ELEMENTWISE_OPS.get(node.kind, 0) * out
+
+
+def forward_bytes(node: OpNode) -> tuple[int, int]:
+    """Bytes a forward call reads and writes at least; views move nothing."""
+    if node.kind == "view" and not node.attrs.get("copies"):
+        return 0, 0
+    written = sum(spec.bytes for spec in node.output_specs)
+    if node.kind == "create":
+        return 0, written
+    if node.kind in ("embedding", "index") and len(node.input_specs) > 1 and not node.inplace:
+        table = max(range(len(node.input_specs)), key=lambda i: node.input_specs[i].bytes)
+        others = sum(s.bytes for i, s in enumerate(node.input_specs) if i != table)
+        return others + min(written, node.input_specs[table].bytes), written
+    seen: set[object] = set()
+    read = 0
+    for source, spec in zip(node.sources, node.input_specs, strict=True):
+        key = (source.kind, source.node, source.slot, source.name)
+        if source.kind == "const" or key not in seen:
+            read += spec.bytes
+            seen.add(key)
+    if node.kind == "view":
+        return written, written
+    return read, written
+
+
+def backward_bytes(node: OpNode) -> tuple[int, int]:
+    """Bytes the backward of a call reads (gradient and saved tensors) and writes."""
+    if not node.differentiable or (node.kind == "view" and not node.attrs.get("copies")):
+        return 0, 0
+    grad_out = sum(spec.bytes for spec in node.output_specs if spec.is_floating)
+    written = sum(
+        spec.bytes for spec, need in zip(node.input_specs, node.needs_grad, strict=True) if need
+    )
+    from tracing.saved import saved_by
+
+    read_saved = saved_by(node).total_bytes
+    return grad_out + read_saved, written
+
+
+def node_cost(node: OpNode) -> NodeCost:
+    """Costs one call, forward and backward, from shapes alone.
+
+    Gradients are billed where `node.needs_grad` says so; parameters' gradients are
+    `grad_weight_flops`, all others `grad_input_flops`.
+    """
+    formula = COSTS.get(node.target.rsplit(".", 1)[0].replace(".", "::")) or COSTS.get(node.kind)
+    forward, grad_input, grad_weight = 0, 0, 0
+    if formula is not None and node.output_specs:
+        forward, grads = formula(node)
+        if node.differentiable:
+            for need, source, flops in zip(node.needs_grad, node.sources, grads, strict=False):
+                if need and source.kind == "param":
+                    grad_weight += flops
+                elif need:
+                    grad_input += flops
+    read, write = forward_bytes(node)
+    back_read, back_write = backward_bytes(node)
+    return NodeCost(
+        forward, grad_input, grad_weight, elementwise_ops(node), read, write, back_read, back_write
+    )
