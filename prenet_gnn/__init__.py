@@ -1,0 +1,73 @@
+"""Predicts how long a PyTorch model takes on an accelerator that is not at hand.
+
+Names are loaded on first use, so `import prenet_gnn` costs no time and needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prenet_gnn.errors import (
+        CheckpointError,
+        ConfigError,
+        DataError,
+        PreNetError,
+        UnknownHardwareError,
+    )
+    from prenet_gnn.hardware import Hardware, get_hardware, list_hardware
+    from prenet_gnn.planner import compare, plan
+    from prenet_gnn.predictor import Prediction, Predictor, load_predictor
+    from prenet_gnn.workload import Workload
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CheckpointError": "errors",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "Hardware": "hardware",
+    "PreNetError": "errors",
+    "Prediction": "predictor",
+    "Predictor": "predictor",
+    "UnknownHardwareError": "errors",
+    "Workload": "workload",
+    "compare": "planner",
+    "get_hardware": "hardware",
+    "list_hardware": "hardware",
+    "load_predictor": "predictor",
+    "plan": "planner",
+}
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "Hardware",
+    "PreNetError",
+    "Prediction",
+    "Predictor",
+    "UnknownHardwareError",
+    "Workload",
+    "__version__",
+    "compare",
+    "get_hardware",
+    "list_hardware",
+    "load_predictor",
+    "plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name from the module that defines it."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'prenet_gnn' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"prenet_gnn.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, loaded or not."""
+    return sorted(__all__)

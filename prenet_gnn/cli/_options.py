@@ -1,0 +1,146 @@
+"""Options that several commands share, as dataclasses that a command takes whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from prenet_gnn.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, PRECISIONS, Workload
+
+if TYPE_CHECKING:
+    from prenet_gnn.predictor import Predictor
+
+DEFAULT_BATCH_SIZE = 32
+
+MODEL_HELP = (
+    "timm:NAME, torchvision:NAME, transformers:NAME_OR_CONFIG.json, file.py:factory, "
+    "or a graph.json written by `prenet trace`."
+)
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result to FILE.")
+]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option("--devices", metavar="NAME", help="Only this device; repeatable. All if none."),
+]
+Prices = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=USD_PER_HOUR", help="A price of your own; repeatable."),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", envvar="PRENET_DATA", help="Folder with the measured data."),
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShapeOptions:
+    """Sizes that the traced graph carries."""
+
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size", "-b", help=f"Samples per iteration; {DEFAULT_BATCH_SIZE} if not given."
+        ),
+    ] = None
+    image_size: Annotated[
+        int | None, typer.Option(help="Image height and width in pixels; the model's own if not.")
+    ] = None
+    seq_len: Annotated[
+        int | None, typer.Option(help="Sequence length in tokens; the model's own if not given.")
+    ] = None
+    attention: Annotated[
+        str, typer.Option(help="sdpa (fused) or eager; empty = what the framework version runs.")
+    ] = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How the model is run: the fields of `Workload`."""
+
+    mode: Annotated[str, typer.Option(help=" | ".join(MODES))] = "train"
+    precision: Annotated[str, typer.Option(help=" | ".join(PRECISIONS))] = "fp32"
+    optimizer: Annotated[
+        str, typer.Option(help=f"{' | '.join(OPTIMIZERS)}; adamw in training if not given.")
+    ] = ""
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="NHWC layout.")] = False
+    compiled: Annotated[bool, typer.Option("--compile", help="Through torch.compile.")] = False
+    cudnn_benchmark: Annotated[bool, typer.Option(help="cuDNN's search for fast kernels.")] = True
+    framework: Annotated[str, typer.Option(help="PyTorch version.")] = DEFAULT_FRAMEWORK
+    timed: Annotated[
+        str, typer.Option(help="Phases to sum, as forward+backward; the whole iteration if not.")
+    ] = ""
+
+    def workload(self) -> Workload:
+        """Gives the checked workload."""
+        values = dataclasses.asdict(self)
+        values["optimizer"] = self.optimizer or ("adamw" if self.mode == "train" else "none")
+        return Workload(**values)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PredictorOptions:
+    """Which weights answer."""
+
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Trained weights; the shipped ones if not given."),
+    ] = None
+    calibration: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Corrections written by `prenet calibrate`."),
+    ] = None
+
+    def load(self) -> Predictor:
+        """Loads the weights and, where asked for, the calibration on top."""
+        from prenet_gnn.predictor import load_predictor
+
+        predictor = load_predictor(self.weights)
+        if self.calibration is None:
+            return predictor
+        from prenet_gnn.calibration import load_calibration
+
+        return load_calibration(self.calibration).apply(predictor)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Lets a typer command take options as one dataclass instead of a long list of parameters."""
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, type[Any]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if not dataclasses.is_dataclass(kind):
+            parameters.append(
+                parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY)
+            )
+            continue
+        assert isinstance(kind, type)
+        groups[name] = kind
+        inner = get_type_hints(kind, include_extras=True)
+        for field in dataclasses.fields(kind):
+            parameters.append(
+                inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=field.default,
+                    annotation=inner[field.name],
+                )
+            )
+
+    def run(**values: Any) -> None:
+        for name, kind in groups.items():
+            values[name] = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
+        command(**values)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run

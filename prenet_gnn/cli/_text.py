@@ -1,0 +1,94 @@
+"""How numbers look to a person: times, bytes, counts and tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prenet_gnn.files import write_whole
+
+_TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_COUNTS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def time_text(seconds: float) -> str:
+    """Gives a time with three figures and the unit that fits."""
+    for size, unit in _TIMES:
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
+def bytes_text(size_bytes: float) -> str:
+    """Gives a size in GiB, or MiB below one GiB."""
+    gib = size_bytes / 2**30
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{size_bytes / 2**20:.1f} MiB"
+
+
+def count_text(number: float) -> str:
+    """Gives a large number with three figures and a metric prefix."""
+    for size, prefix in _COUNTS:
+        if abs(number) >= size:
+            return f"{number / size:.3g} {prefix}"
+    return f"{number:.3g}"
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints rows under their column names; the first column is text, the others numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    # Piped output keeps whole lines, whatever the width of a terminal would be.
+    width = None if sys.stdout.isatty() else 200
+    Console(width=width, highlight=False, markup=False).print(table)
+
+
+def json_text(values: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Gives one JSON object, as strict JSON without NaN."""
+    return json.dumps(values, indent=2, allow_nan=False)
+
+
+def emit(text: str, output: Path | None) -> None:
+    """Writes a text to a file, or prints it where no file is named."""
+    if output is None:
+        print(text)
+    else:
+        write_whole(output, text + "\n")
+
+
+def warn(messages: Sequence[str]) -> None:
+    """Prints warnings on standard error, so that the result stays clean."""
+    for message in messages:
+        print(f"warning: {message}", file=sys.stderr)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Shows a bar with the remaining time on a terminal, and nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advance(count: int) -> None:
+            bar.advance(task, count)
+
+        yield advance

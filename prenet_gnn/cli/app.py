@@ -1,0 +1,59 @@
+"""Which commands there are; a command whose module is not installed is left out."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from prenet_gnn import __version__
+
+# Command module under `prenet_gnn.cli`, and the module that has to be there for it to work.
+_COMMANDS = (
+    ("trace", "tracing"),
+    ("predict", "prenet_gnn.predictor"),
+    ("compare", "prenet_gnn.planner"),
+    ("plan", "prenet_gnn.planner"),
+    ("hardware", "prenet_gnn.hardware"),
+    ("measure", "prenet_gnn.measuring"),
+    ("calibrate", "prenet_gnn.calibration"),
+    ("train", "prenet_gnn.training"),
+    ("tune", "prenet_gnn.tuning"),
+    ("evaluate", "prenet_gnn.evaluation"),
+    ("data", "prenet_gnn.data"),
+)
+
+app = typer.Typer(
+    name="prenet",
+    help="Predicts training time, memory and cost of PyTorch models on any accelerator.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"prenet-gnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error came from; any position.")
+    ] = False,
+) -> None:
+    # `--debug` is taken out of the words by `prenet_gnn.cli.main`; here it is only documented.
+    pass
+
+
+for _name, _needed in _COMMANDS:
+    if find_spec(_needed) is not None:
+        importlib.import_module(f"prenet_gnn.cli.{_name}").register(app)

@@ -1,0 +1,137 @@
+"""`prenet plan`: the best device and settings for a whole training run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prenet_gnn.cli._options import (
+    Devices,
+    Json,
+    Model,
+    PredictorOptions,
+    Prices,
+    grouped,
+)
+from prenet_gnn.errors import ConfigError
+from prenet_gnn.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, Workload
+
+if TYPE_CHECKING:
+    from prenet_gnn.planner import Option, Plan
+    from tracing import OpGraph
+
+SECONDS_PER_HOUR = 3600.0
+SHOWN_TRADE_OFFS = 8
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(grouped(plan))
+
+
+def plan(
+    model: Model,
+    source: PredictorOptions,
+    samples: Annotated[int, typer.Option(help="Samples of one epoch.")],
+    epochs: Annotated[int, typer.Option(help="Passes over the samples.")] = 1,
+    objective: Annotated[str, typer.Option(help="time | cost | energy")] = "time",
+    budget: Annotated[float | None, typer.Option(help="Highest cost in US dollars.")] = None,
+    deadline: Annotated[float | None, typer.Option(help="Longest time in hours.")] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(help="Samples per optimizer step, by gradient accumulation.")
+    ] = None,
+    batch_size: Annotated[
+        list[int] | None, typer.Option("--batch-size", "-b", help="Batch sizes to try; repeatable.")
+    ] = None,
+    precision: Annotated[
+        list[str] | None, typer.Option(help="Precisions to try; repeatable.")
+    ] = None,
+    compiled: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="Only or never torch.compile.")
+    ] = None,
+    devices: Devices = None,
+    price: Prices = None,
+    mode: Annotated[str, typer.Option(help=" | ".join(MODES))] = "train",
+    optimizer: Annotated[str, typer.Option(help=" | ".join(OPTIMIZERS))] = "adamw",
+    framework: Annotated[str, typer.Option(help="PyTorch version.")] = DEFAULT_FRAMEWORK,
+    image_size: Annotated[int | None, typer.Option(help="Image height and width.")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
+    json: Json = False,
+) -> None:
+    """Finds device, batch size and precision for a whole run: fastest, cheapest or thriftiest."""
+    from prenet_gnn import planner
+    from prenet_gnn.cli._text import emit, json_text
+    from prenet_gnn.planner.prices import parse_prices
+
+    request = planner.PlanRequest(
+        samples=samples,
+        epochs=epochs,
+        objective=objective,
+        budget_usd=budget,
+        deadline_s=None if deadline is None else deadline * SECONDS_PER_HOUR,
+        global_batch=global_batch,
+        batch_sizes=tuple(batch_size or ()),
+        precisions=tuple(precision or ()),
+        compiled=(False, True) if compiled is None else (compiled,),
+        devices=tuple(devices or ()),
+        prices=parse_prices(price or []),
+    )
+    workload = Workload(
+        mode=mode, optimizer=optimizer if mode == "train" else "none", framework=framework
+    )
+    graph = _graph(model, image_size, seq_len, workload)
+    result = planner.plan(graph, source.load(), workload, request)
+    if json:
+        head = {"model": model, "samples": samples, "epochs": epochs, "objective": objective}
+        emit(json_text({**head, **result.to_dict()}), None)
+    else:
+        print(f"{model}: {samples:,} samples x {epochs} epochs, least {objective}")
+        _print(result)
+
+
+def _graph(model: str, image_size: int | None, seq_len: int | None, workload: Workload) -> OpGraph:
+    """Traces at the size from which every other batch size follows without a second trace."""
+    from prenet_gnn.cli._graphs import graph_of
+    from prenet_gnn.cli._options import ShapeOptions
+    from tracing import BATCH_MARKER, TraceError, zoo
+
+    try:
+        shape = ShapeOptions(BATCH_MARKER, image_size, seq_len)
+        return graph_of(model, shape, workload)
+    except (zoo.ZooError, ConfigError):
+        raise
+    except TraceError:
+        return graph_of(model, ShapeOptions(None, image_size, seq_len), workload)
+
+
+def _print(result: Plan) -> None:
+    from prenet_gnn.cli._text import print_table
+
+    columns = ("", "device", "batch", "settings", "time", "90%", "USD", "kWh", "memory")
+    rows = [("best", *_cells(result.best))]
+    rows += [("", *_cells(option)) for option in result.alternatives]
+    print_table(columns, rows)
+    print("\nfaster or cheaper, never both:")
+    print_table(columns, [("", *_cells(option)) for option in result.trade_off[:SHOWN_TRADE_OFFS]])
+    for note in result.binding:
+        print(note)
+
+
+def _cells(option: Option) -> tuple[str, ...]:
+    from prenet_gnn.cli._text import bytes_text, time_text
+
+    settings = [option.precision]
+    settings += ["channels_last"] if option.channels_last else []
+    settings += ["compiled"] if option.compiled else []
+    times = f" x {option.accumulation}" if option.accumulation > 1 else ""
+    return (
+        option.hardware,
+        f"{option.batch_size}{times}",
+        " ".join(settings),
+        time_text(option.total_s),
+        f"{time_text(option.total_low_s)} - {time_text(option.total_high_s)}",
+        "" if option.cost_usd is None else f"{option.cost_usd:,.2f}",
+        "" if option.energy_kwh is None else f"{option.energy_kwh:,.1f}",
+        bytes_text(option.peak_memory_bytes),
+    )

@@ -1,0 +1,136 @@
+"""`prenet predict`: time and memory of one iteration, for one model or a table of jobs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prenet_gnn.cli._options import (
+    MODEL_HELP,
+    Json,
+    Output,
+    PredictorOptions,
+    RunOptions,
+    ShapeOptions,
+    grouped,
+)
+from prenet_gnn.workload import Workload
+
+if TYPE_CHECKING:
+    from prenet_gnn.predictor import Prediction
+
+SHOWN_MODULES = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(grouped(predict))
+
+
+def predict(
+    shape: ShapeOptions,
+    run: RunOptions,
+    source: PredictorOptions,
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help=MODEL_HELP)] = None,
+    hardware: Annotated[
+        str | None, typer.Option("--hardware", help="Device name (see `prenet hardware`) or file.")
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option("--table", metavar="CSV", help="Predict every row of a table instead."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that trace the models of a table.")
+    ] = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Predicts the time of one iteration, where it goes, and the peak memory."""
+    if (model is None) == (table is None):
+        raise typer.BadParameter("give either a model or --table, and not both")
+    if table is not None:
+        _predict_table(table, source, workers, output, json)
+        return
+    assert model is not None
+    if hardware is None:
+        raise typer.BadParameter("--hardware is needed: name a device, see `prenet hardware`")
+    _predict_one(model, hardware, shape, run.workload(), source, output, json)
+
+
+def _predict_one(
+    model: str,
+    hardware: str,
+    shape: ShapeOptions,
+    workload: Workload,
+    source: PredictorOptions,
+    output: Path | None,
+    json: bool,
+) -> None:
+    from prenet_gnn.cli._graphs import graph_of
+    from prenet_gnn.cli._text import emit, json_text, warn
+    from prenet_gnn.hardware import get_hardware
+
+    device = get_hardware(hardware)
+    graph = graph_of(model, shape, workload)
+    prediction = source.load().predict(graph, hardware=device, workload=workload)
+    if json:
+        emit(json_text({"model": model, **prediction.to_dict()}), output)
+    else:
+        emit(_text(model, graph.batch_size, workload, device.memory_bytes, prediction), output)
+        warn(prediction.warnings)
+
+
+def _text(
+    model: str, batch_size: int, workload: Workload, memory_bytes: float, prediction: Prediction
+) -> str:
+    from prenet_gnn.cli._text import bytes_text, time_text
+
+    seconds = prediction.seconds
+    settings = [f"batch {batch_size}", workload.mode, workload.precision]
+    settings += [workload.optimizer] if workload.mode == "train" else []
+    settings += ["channels_last"] if workload.channels_last else []
+    settings += ["compiled"] if workload.compiled else []
+    low, high = time_text(prediction.low_s), time_text(prediction.high_s)
+    fits = "fits" if prediction.fits else "does not fit"
+    lines = [
+        f"{model} ({', '.join(settings)}) on {prediction.hardware}",
+        f"  iteration  {time_text(seconds):>9}   90% interval {low} to {high}, "
+        f"{batch_size / seconds:,.0f} samples/s",
+    ]
+    if workload.mode == "train":
+        for name in ("forward", "backward", "optimizer"):
+            part = getattr(prediction, f"{name}_s")
+            lines.append(f"  {name:<9}  {time_text(part):>9}   {part / seconds:4.0%}")
+    lines.append(
+        f"  memory     {bytes_text(prediction.peak_memory_bytes):>9}   peak, of "
+        f"{bytes_text(memory_bytes)}: {fits}"
+    )
+    modules = sorted(prediction.by_module(depth=2).items(), key=lambda item: -item[1])
+    lines.append("  costliest modules")
+    for name, part in modules[:SHOWN_MODULES]:
+        lines.append(f"    {name or '(root)':<28} {time_text(part):>9}   {part / seconds:4.0%}")
+    return "\n".join(lines)
+
+
+def _predict_table(
+    table: Path, source: PredictorOptions, workers: int | None, output: Path | None, json: bool
+) -> None:
+    from prenet_gnn.bulk import answer_rows, to_csv
+    from prenet_gnn.cli._text import emit, json_text, progress
+    from prenet_gnn.jobs import read_rows
+
+    columns, rows = read_rows(table)
+    predictor = source.load()
+    with progress("rows", len(rows)) as advance:
+        answers = answer_rows(rows, predictor, workers=workers, progress=advance)
+    if json:
+        merged = [{**row, **answer.to_dict()} for row, answer in zip(rows, answers, strict=True)]
+        emit(json_text({"rows": merged}), output)
+    else:
+        emit(to_csv(columns, rows, answers).rstrip("\n"), output)
+    failed = sum(bool(answer.error) for answer in answers)
+    if failed:
+        print(f"{failed} of {len(rows)} rows failed: see the column 'error'", file=sys.stderr)

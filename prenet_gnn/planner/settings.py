@@ -1,0 +1,146 @@
+"""What a plan can turn: settings of a run, and what a run with them costs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from prenet_gnn.planner.prices import Price
+from prenet_gnn.workload import Workload
+
+if TYPE_CHECKING:
+    from prenet_gnn.hardware import Hardware
+    from prenet_gnn.predictor import Prediction
+    from tracing import OpGraph
+
+SECONDS_PER_HOUR = 3600.0
+JOULES_PER_KWH = 3.6e6
+# Triton, which torch.compile generates, needs Volta or newer (its own stated minimum)
+FIRST_COMPILED_CAPABILITY = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to do the whole run on one device.
+
+    Attributes:
+        hardware: Name of the device.
+        batch_size: Samples in one forward pass.
+        accumulation: Forward passes per optimizer step.
+        precision: As in `Workload`.
+        channels_last: As in `Workload`.
+        compiled: As in `Workload`.
+        step_s: Time of one optimizer step.
+        total_s: Time of the whole run, with the ends of its 90% interval beside it.
+        cost_usd: Price of the whole run, None where no price is known.
+        energy_kwh: Energy at the device's rated power, an upper bound; None where not known.
+        peak_memory_bytes: Peak memory of one iteration.
+    """
+
+    hardware: str
+    batch_size: int
+    accumulation: int
+    precision: str
+    channels_last: bool
+    compiled: bool
+    step_s: float
+    total_s: float
+    total_low_s: float
+    total_high_s: float
+    cost_usd: float | None
+    cost_low_usd: float | None
+    cost_high_usd: float | None
+    energy_kwh: float | None
+    peak_memory_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Gives plain values, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How much has to be done: samples over all epochs, and the batch of one optimizer step."""
+
+    samples: int
+    epochs: int
+    global_batch: int | None = None
+
+    def accumulation(self, batch_size: int) -> int:
+        """Forward passes per optimizer step."""
+        return 1 if self.global_batch is None else self.global_batch // batch_size
+
+    def option(
+        self,
+        device: Hardware,
+        workload: Workload,
+        batch_size: int,
+        prediction: Prediction,
+        price: Price | None,
+    ) -> Option:
+        """Scales one iteration up to the whole run; the last batch of an epoch counts whole."""
+        times = self.accumulation(batch_size)
+        once = prediction.seconds - prediction.optimizer_s
+        step_s = times * once + prediction.optimizer_s
+        steps = self.epochs * math.ceil(self.samples / (batch_size * times))
+        total_s = steps * step_s
+        low_s = total_s * prediction.low_s / prediction.seconds
+        high_s = total_s * prediction.high_s / prediction.seconds
+        usd_per_s = None if price is None else price.usd_per_hour / SECONDS_PER_HOUR
+        watts = device.tdp_w
+        return Option(
+            hardware=device.name,
+            batch_size=batch_size,
+            accumulation=times,
+            precision=workload.precision,
+            channels_last=workload.channels_last,
+            compiled=workload.compiled,
+            step_s=step_s,
+            total_s=total_s,
+            total_low_s=low_s,
+            total_high_s=high_s,
+            cost_usd=None if usd_per_s is None else total_s * usd_per_s,
+            cost_low_usd=None if usd_per_s is None else low_s * usd_per_s,
+            cost_high_usd=None if usd_per_s is None else high_s * usd_per_s,
+            energy_kwh=None if not watts else total_s * watts / JOULES_PER_KWH,
+            peak_memory_bytes=prediction.peak_memory_bytes,
+        )
+
+
+def workloads(
+    graph: OpGraph, base: Workload, precisions: Sequence[str], compiled: Sequence[bool]
+) -> Iterator[Workload]:
+    """Lists the ways to run a graph; the layout only matters where there are 2-D convolutions."""
+    layouts = (False, True) if _has_images(graph) else (False,)
+    for precision, channels_last, compile_it in itertools.product(precisions, layouts, compiled):
+        yield Workload(
+            mode=base.mode,
+            precision=precision,
+            optimizer=base.optimizer,
+            channels_last=channels_last,
+            compiled=compile_it,
+            cudnn_benchmark=base.cudnn_benchmark,
+            framework=base.framework,
+            timed=base.timed,
+        )
+
+
+def unsupported_reason(device: Hardware, workload: Workload) -> str:
+    """Says why a device cannot run a workload, or nothing where it can."""
+    if workload.precision not in device.precisions:
+        allowed = ", ".join(device.precisions)
+        return f"{device.name} has no {workload.precision} arithmetic (it has {allowed})."
+    capability = device.compute_capability
+    if workload.compiled and capability is not None and capability < FIRST_COMPILED_CAPABILITY:
+        return f"torch.compile needs compute capability 7.0 or newer, {device.name} has less."
+    return ""
+
+
+def _has_images(graph: OpGraph) -> bool:
+    return any(
+        node.kind == "conv" and node.input_specs and len(node.input_specs[0].shape) == 4
+        for node in graph.nodes
+    )
