@@ -1,0 +1,86 @@
+"""Imports go one way, and no file outgrows a reader."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LONGEST_FILE = 400
+MAY_NOT_IMPORT = {
+    "tracing": {"prenet_gnn", "experiments", "torch_geometric", "optuna", "lightning"},
+    "prenet_gnn": {"experiments"},
+}
+# Loading these takes seconds, so a module that the command line loads at its start may not.
+HEAVY = {
+    "lightning",
+    "numpy",
+    "optuna",
+    "pandas",
+    "plotly",
+    "sklearn",
+    "timm",
+    "torch",
+    "torch_geometric",
+    "torchvision",
+    "tracing",
+    "transformers",
+    "xgboost",
+}
+
+
+def imported(path: Path, *, anywhere: bool = True) -> set[str]:
+    """Top-level packages that a file imports, in functions too unless told otherwise."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree)) if anywhere else tree.body
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("package", MAY_NOT_IMPORT)
+def test_packages_import_one_way(package):
+    paths = sorted((ROOT / package).rglob("*.py"))
+    assert paths
+    wrong = {
+        str(path.relative_to(ROOT)): both
+        for path in paths
+        if (both := MAY_NOT_IMPORT[package] & imported(path))
+    }
+    assert not wrong
+
+
+def test_the_check_sees_imports_inside_functions(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("def f():\n    from experiments.tables import main\n    import torch.nn\n")
+    assert imported(path) == {"experiments", "torch"}
+    assert imported(path, anywhere=False) == set()
+
+
+def test_the_command_line_loads_nothing_heavy_at_its_start():
+    files = [*(ROOT / "prenet_gnn" / "cli").glob("*.py")]
+    files += [ROOT / "prenet_gnn" / f"{name}.py" for name in ("__init__", "errors", "workload")]
+    assert len(files) > 5
+    wrong = {path.name: both for path in files if (both := HEAVY & imported(path, anywhere=False))}
+    assert not wrong
+
+
+@pytest.mark.parametrize("folder", ["tracing", "prenet_gnn", "experiments", "tests"])
+def test_files_stay_readable(folder):
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert not {name: length for name, length in lengths.items() if length > LONGEST_FILE}
+
+
+def test_every_module_says_its_idea():
+    for package in MAY_NOT_IMPORT:
+        for path in (ROOT / package).rglob("*.py"):
+            assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
