@@ -29,6 +29,7 @@ app = typer.Typer(
     name="prenet",
     help="Predicts training time, memory and cost of PyTorch models on any accelerator.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -54,6 +55,13 @@ def _root(
     pass
 
 
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 for _name, _needed in _COMMANDS:
-    if find_spec(_needed) is not None:
+    if _is_there(_needed) and _is_there(f"prenet_gnn.cli.{_name}"):
         importlib.import_module(f"prenet_gnn.cli.{_name}").register(app)

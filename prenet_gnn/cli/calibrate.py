@@ -1,0 +1,33 @@
+"""`prenet calibrate`: fits the predictor to measurements of one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prenet_gnn.cli._options import PredictorOptions, grouped
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(grouped(calibrate))
+
+
+def calibrate(
+    source: PredictorOptions,
+    records: Annotated[
+        Path, typer.Argument(metavar="RECORDS", help="File that `prenet measure -o` wrote.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the corrections go.")
+    ],
+) -> None:
+    """Fits a few corrections to your measurements; `prenet predict --calibration` uses them."""
+    from prenet_gnn.calibration import calibrate as fit
+    from prenet_gnn.measuring import read_records
+
+    calibration = fit(source.load(), read_records(records))
+    calibration.save(output)
+    print(calibration)

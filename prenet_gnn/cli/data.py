@@ -1,0 +1,45 @@
+"""`prenet data`: fetches the public measurements, and checks a folder that holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prenet_gnn.cli._options import Data
+from prenet_gnn.errors import DataError
+
+SHOWN_PROBLEMS = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the group of commands."""
+    group = typer.Typer(help="The measured data that the weights are trained on.")
+    group.command()(fetch)
+    group.command()(check)
+    app.add_typer(group, name="data", no_args_is_help=True)
+
+
+def fetch(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to put the files.")],
+) -> None:
+    """Downloads the sources from where they were published and verifies them."""
+    from prenet_gnn.data import fetch_sources
+
+    fetch_sources(folder)
+
+
+def check(data: Data = None) -> None:
+    """Checks the tables of a data folder row by row."""
+    from prenet_gnn.data import check_tables, find_data_dir
+
+    folder = find_data_dir(data)
+    problems = check_tables(folder)
+    for problem in problems[:SHOWN_PROBLEMS]:
+        print(problem)
+    if len(problems) > SHOWN_PROBLEMS:
+        print(f"and {len(problems) - SHOWN_PROBLEMS} more")
+    if problems:
+        raise DataError(f"{len(problems)} problems in {folder}.")
+    print(f"{folder}: no problems")
