@@ -1,0 +1,60 @@
+"""Measures real iterations on this machine: single models, sweeps of layers and models.
+
+Names are loaded on first use; reading records needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prenet_gnn.measuring.building import build
+    from prenet_gnn.measuring.detect import detect
+    from prenet_gnn.measuring.errors import MeasureError
+    from prenet_gnn.measuring.records import MeasuredRecord, append_record, read_records
+    from prenet_gnn.measuring.runner import Effort, measure_model
+    from prenet_gnn.measuring.sweep_run import SweepSummary, run_sweep
+    from prenet_gnn.measuring.sweeps import load_sweep
+
+_HOME = {
+    "Effort": "runner",
+    "MeasureError": "errors",
+    "MeasuredRecord": "records",
+    "SweepSummary": "sweep_run",
+    "append_record": "records",
+    "build": "building",
+    "detect": "detect",
+    "load_sweep": "sweeps",
+    "measure_model": "runner",
+    "read_records": "records",
+    "run_sweep": "sweep_run",
+}
+
+__all__ = [
+    "Effort",
+    "MeasureError",
+    "MeasuredRecord",
+    "SweepSummary",
+    "append_record",
+    "build",
+    "detect",
+    "load_sweep",
+    "measure_model",
+    "read_records",
+    "run_sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name from the module that defines it."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'prenet_gnn.measuring' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"prenet_gnn.measuring.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, loaded or not."""
+    return sorted(__all__)

@@ -1,0 +1,7 @@
+"""Errors of a measurement that a user can mend."""
+
+from prenet_gnn.errors import PreNetError
+
+
+class MeasureError(PreNetError):
+    """A model, a device or a setting cannot be measured here."""
