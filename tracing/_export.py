@@ -229,7 +229,7 @@ def _split(target: Any, args: Any, kwargs: Any) -> tuple[Value, dict[str, Any]]:
             tensors.append(value)
         elif isinstance(value, list | tuple) and any(_is_tensor(v) for v in value):
             tensors.extend(v for v in value if _is_tensor(v))
-        elif value is not None:
+        elif value is not None and not name.startswith("cudnn_enable"):
             plain = _plain(value)
             if plain is not None:
                 attrs[name] = plain

@@ -15,15 +15,18 @@ from unittest import mock
 import torch.utils.checkpoint
 from torch.fx import traceback
 
+# Numbers of the checkpoint regions that are running, the innermost last.
+ACTIVE: list[int] = []
+
 
 @contextlib.contextmanager
 def _region(number: int) -> Iterator[None]:
-    annotate = getattr(traceback, "annotate", None)
-    if annotate is None:
-        yield
-        return
-    with annotate({"prenet_region": number}):
-        yield
+    ACTIVE.append(number)
+    try:
+        with traceback.annotate({"prenet_region": number}):
+            yield
+    finally:
+        ACTIVE.pop()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Graphs and workloads as numbers for the network."""

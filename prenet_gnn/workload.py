@@ -1,0 +1,78 @@
+"""How a graph is run: mode, number format, optimizer, layout and framework."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from prenet_gnn.errors import ConfigError
+
+MODES = ("train", "infer")
+PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16", "fp16", "bf16", "fp64")
+OPTIMIZERS = ("none", "sgd", "sgd_momentum", "adam", "adamw")
+# What a time covers; the empty string is the whole iteration.
+PHASES = ("data_loading", "h2d", "zero_grad", "forward", "loss", "backward", "optimizer", "postprocess")
+DEFAULT_FRAMEWORK = "torch-2.9.1"
+
+
+def _choose(field: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        near = difflib.get_close_matches(str(value), allowed, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ConfigError(f"{field} '{value}' is not known.{hint} Allowed: {', '.join(allowed)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One way to run a graph; batch, image and sequence sizes live in the graph.
+
+    Attributes:
+        mode: `train` (one full iteration) or `infer` (one forward pass).
+        precision: Number format; `amp_*` is autocast over float32 weights, `fp16`/`bf16`/`fp64`
+            cast the whole model, `tf32` is float32 with TensorFloat-32 matrix products.
+        optimizer: What updates the weights; `none` leaves the optimizer step out.
+        channels_last: NHWC memory layout.
+        compiled: Run through `torch.compile` (inductor).
+        cudnn_benchmark: cuDNN searches for its fastest convolution kernels.
+        framework: Framework version as `torch-X.Y[.Z]`; empty means unknown.
+        timed: Phases joined by `+` that a prediction sums; empty means the whole iteration.
+    """
+
+    mode: str = "train"
+    precision: str = "fp32"
+    optimizer: str = "adamw"
+    channels_last: bool = False
+    compiled: bool = False
+    cudnn_benchmark: bool = True
+    framework: str = DEFAULT_FRAMEWORK
+    timed: str = ""
+
+    def __post_init__(self) -> None:
+        """Checks every field against the values that are allowed."""
+        _choose("mode", self.mode, MODES)
+        _choose("precision", self.precision, PRECISIONS)
+        _choose("optimizer", self.optimizer, OPTIMIZERS)
+        for name in ("channels_last", "compiled", "cudnn_benchmark"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be true or false, not {getattr(self, name)!r}.")
+        if not isinstance(self.framework, str) or not isinstance(self.timed, str):
+            raise ConfigError("framework and timed must be text.")
+        for phase in self.phases:
+            _choose("timed phase", phase, PHASES)
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phases a prediction sums, in order."""
+        if self.timed:
+            return tuple(self.timed.split("+"))
+        if self.mode == "infer":
+            return ("forward",)
+        whole = ("zero_grad", "forward", "loss", "backward", "optimizer")
+        return whole if self.optimizer != "none" else whole[:-1]
+
+    @property
+    def framework_version(self) -> tuple[int, int] | None:
+        """Major and minor version of PyTorch, or None where it is not stated."""
+        match = re.match(r"(?:py)?torch[- ]?(\d+)\.(\d+)", self.framework)
+        return (int(match[1]), int(match[2])) if match else None

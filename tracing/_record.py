@@ -1,0 +1,244 @@
+"""Records a model's operators from one run on meta (or real) tensors.
+
+A dispatch mode in front of autograd sees the same composite operators that `torch.export` keeps, at
+a fraction of its cost. It serves where a graph is needed many times (graph caches, a second batch
+size) and, on real tensors, where the model's Python depends on values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dispatch.python import enable_pre_dispatch, enable_python_dispatcher
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tracing._export import _NO_GRADIENT, Builder, _flat, _split, spec_of
+from tracing.patches import ACTIVE
+from tracing.specs import OpNode, Source, TensorSpec
+from tracing.vocab import MAY_COPY, kind_of
+
+Known = tuple[Source, TensorSpec]
+
+
+class Recorder(ProxyTorchDispatchMode):
+    """Appends every operator call to a builder.
+
+    Only subclasses of the proxy mode may sit in front of autograd (`torch._ops`), so this is one,
+    with none of its behaviour.
+    """
+
+    def __init__(self, builder: Builder, model: nn.Module) -> None:
+        """Starts with the model's parameters and buffers as known tensors."""
+        TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+        self.enter_stack: list[Any] = []
+        self.builder = builder
+        self.known: dict[int, Known] = {}
+        self.alive: list[torch.Tensor] = []
+        self.stack: list[str] = [""]
+        self.paths = {id(m): path for path, m in model.named_modules()}
+
+    def add(self, tensor: torch.Tensor, source: Source) -> None:
+        """Declares where a tensor comes from."""
+        self.known.setdefault(id(tensor), (source, spec_of(tensor)))
+        self.alive.append(tensor)
+
+    def __enter__(self) -> Recorder:
+        """Puts the mode in front of autograd."""
+        TorchDispatchMode.__enter__(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Takes the mode away again."""
+        TorchDispatchMode.__exit__(self, *error)
+
+    def find(self, tensor: torch.Tensor) -> Known:
+        """The source of a tensor; one that nobody declared is a constant."""
+        found = self.known.get(id(tensor))
+        if found is None:
+            self.add(tensor, Source("const", name=f"constant_{len(self.alive)}"))
+            found = self.known[id(tensor)]
+        return found
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs one operator and records it."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        tensors = [v for v in _flat(out) if isinstance(v, torch.Tensor)]
+        inputs = [v for v in _flat([*args, *kwargs.values()]) if isinstance(v, torch.Tensor)]
+        if tensors or inputs:
+            self._append(func, args, kwargs, inputs, tensors)
+        return out
+
+    def _append(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+    ) -> None:
+        builder, name = self.builder, str(func)
+        found, attrs = _split(func, _known(args, self), _known(kwargs, self))
+        kind, known = kind_of(name, func)
+        if not known:
+            builder.unknown[name] = builder.unknown.get(name, 0) + 1
+        op = name.split(".")[1].rstrip("_") if "." in name else name
+        kind = _settle(kind, op, inputs, outputs, attrs)
+        if kind == "attention":
+            attrs["backend"] = builder.attentions
+        sources, specs = tuple(t[0] for t in found), tuple(t[1] for t in found)
+        grad = torch.is_grad_enabled()
+        needs = tuple(
+            grad and spec.is_floating and builder.source_needs_grad(source)
+            for source, spec in zip(sources, specs, strict=True)
+        )
+        out_specs = tuple(spec_of(v) for v in outputs)
+        flows = any(needs) and any(s.is_floating for s in out_specs) and op not in _NO_GRADIENT
+        index = len(builder.nodes)
+        builder.nodes.append(
+            OpNode(
+                index=index,
+                name=f"{op}_{index}",
+                target=name,
+                kind=kind,
+                module=self.stack[-1],
+                sources=sources,
+                input_specs=specs,
+                output_specs=out_specs,
+                attrs=attrs,
+                needs_grad=needs if flows else (False,) * len(needs),
+                differentiable=flows,
+                region=ACTIVE[-1] if ACTIVE else 0,
+                autocast=_autocast(inputs, outputs),
+            )
+        )
+        builder.needs.append(flows)
+        for slot, (tensor, spec) in enumerate(zip(outputs, out_specs, strict=True)):
+            self.known[id(tensor)] = (Source("node", index, slot), spec)
+            self.alive.append(tensor)
+
+    @contextlib.contextmanager
+    def paths_of(self) -> Iterator[None]:
+        """Follows which module is running, through hooks that touch no module."""
+
+        def enter(module: nn.Module, _: Any) -> None:
+            self.stack.append(self.paths.get(id(module), self.stack[-1]))
+
+        def leave(_module: nn.Module, _args: Any, _out: Any) -> None:
+            self.stack.pop()
+
+        hooks = torch.nn.modules.module
+        handles = [
+            hooks.register_module_forward_pre_hook(enter),
+            hooks.register_module_forward_hook(leave, always_call=True),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _known(value: Any, recorder: Recorder) -> Any:
+    """Arguments with every tensor replaced by its source."""
+    if isinstance(value, torch.Tensor):
+        return recorder.find(value)
+    if isinstance(value, list | tuple):
+        return [_known(item, recorder) for item in value]
+    if isinstance(value, dict):
+        return {name: _known(item, recorder) for name, item in value.items()}
+    return value
+
+
+def _same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
+    try:
+        return first.untyped_storage()._cdata == second.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return False
+
+
+def _settle(
+    kind: str, op: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor], attrs: dict[str, Any]
+) -> str:
+    """Views that had to copy are marked; conversions that changed nothing become views."""
+    if not inputs or not outputs:
+        return kind
+    shared = _same_storage(inputs[0], outputs[0])
+    if kind == "view" and op in MAY_COPY and not shared:
+        attrs["copies"] = True
+    if kind == "copy" and op in ("to", "contiguous", "type_as", "float", "half") and shared:
+        return "view"
+    return kind
+
+
+def _autocast(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
+    device = (inputs or outputs)[0].device.type
+    device = "cpu" if device == "meta" else device
+    if not torch.is_autocast_enabled(device):
+        return ""
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+
+@contextlib.contextmanager
+def on_meta(model: nn.Module) -> Iterator[None]:
+    """Puts meta tensors in place of a model's parameters and buffers while the block runs.
+
+    Ties between parameters are kept, and so are the identities of everything afterwards.
+    """
+    if all(t.device.type == "meta" for t in (*model.parameters(), *model.buffers())):
+        yield
+        return
+    changed: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    twins: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for store in (module._parameters, module._buffers):
+            for name, tensor in store.items():
+                if tensor is None or tensor.device.type == "meta":
+                    continue
+                if id(tensor) not in twins:
+                    twin = torch.empty_like(tensor, device="meta")
+                    if isinstance(tensor, nn.Parameter):
+                        twin = nn.Parameter(twin, requires_grad=tensor.requires_grad)
+                    twins[id(tensor)] = twin
+                changed.append((store, name, tensor))  # type: ignore[arg-type]
+    try:
+        for store, name, tensor in changed:
+            store[name] = twins[id(tensor)]
+        yield
+    finally:
+        for store, name, tensor in changed:
+            store[name] = tensor
+
+
+def record(
+    flat: nn.Module, builder: Builder, tensors: list[torch.Tensor], names: list[str]
+) -> tuple[list[Known], bool]:
+    """Runs a model once and fills the builder.
+
+    Args:
+        flat: The model as `tracing.capture` wraps it: takes tensors, returns a dict of tensors.
+        builder: Receives the nodes.
+        tensors: Inputs, on the device of the parameters.
+        names: Names of the inputs.
+
+    Returns:
+        The tensors that the model returned, and whether they are its own loss.
+    """
+    recorder = Recorder(builder, flat.model)  # type: ignore[arg-type]
+    for name, parameter in flat.model.named_parameters(remove_duplicate=False):  # type: ignore[union-attr]
+        recorder.add(parameter, Source("param", name=name))
+    for name, buffer in flat.model.named_buffers(remove_duplicate=False):  # type: ignore[union-attr]
+        recorder.add(buffer, Source("buffer", name=name))
+    for name, tensor in zip(names, tensors, strict=True):
+        recorder.add(tensor, Source("input", slot=int(tensor.requires_grad), name=name))
+    with recorder.paths_of(), enable_pre_dispatch(), enable_python_dispatcher(), recorder:
+        out = flat(*tensors)
+    results = [v for v in _flat(out) if isinstance(v, torch.Tensor)]
+    return [recorder.find(tensor) for tensor in results], list(out) == ["loss"]
