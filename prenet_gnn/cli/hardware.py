@@ -46,7 +46,7 @@ def hardware(
 
 
 def _values(device: Hardware) -> dict[str, Any]:
-    return dataclasses.asdict(device)
+    return {**dataclasses.asdict(device), "peaks": dict(device.peaks)}
 
 
 def _lines(values: dict[str, Any]) -> str:
@@ -65,18 +65,19 @@ def _lines(values: dict[str, Any]) -> str:
 def _print_all(devices: tuple[Hardware, ...]) -> None:
     from prenet_gnn.cli._text import bytes_text, count_text, print_table
 
-    def rate(value: float | None) -> str:
-        return "" if not value else count_text(value)
+    def rate(device: Hardware, precision: str) -> str:
+        value = device.stated_peak(precision)
+        return "" if value is None else count_text(value)
 
     rows = [
         (
             device.name,
-            device.architecture or "",
+            device.architecture,
             f"{device.launch_year or ''}",
             bytes_text(device.memory_bytes),
             f"{device.memory_bytes_per_s / 1e9:,.0f}",
-            rate(device.fp32_flops),
-            rate(device.fp16_flops),
+            rate(device, "fp32"),
+            rate(device, "fp16"),
             f"{device.tdp_w or 0:.0f}",
         )
         for device in devices

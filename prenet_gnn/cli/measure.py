@@ -50,7 +50,9 @@ def measure(
         raise typer.BadParameter("give either a model or --sweep, and not both")
     if sweep is not None:
         if output is None:
-            raise typer.BadParameter("--sweep needs -o: the records file, which also lets it resume")
+            raise typer.BadParameter(
+                "--sweep needs -o: the records file, which also lets it resume"
+            )
         _sweep(sweep, output, minutes, device, threads)
         return
     from prenet_gnn.jobs import check_size

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.errors import ConfigError, PreNetError
-from prenet_gnn.planner.prices import Price, cheapest_prices
+from prenet_gnn.planner.prices import Rate, hourly_rates
 from prenet_gnn.planner.settings import unsupported_reason
 from prenet_gnn.workload import Workload
 
@@ -92,7 +92,7 @@ def compare(
     if sort not in SORTS:
         raise ConfigError(f"sort '{sort}' is not known. Allowed: {', '.join(SORTS)}.")
     chosen = choose_devices(devices)
-    known = cheapest_prices(prices)
+    known = hourly_rates(chosen, prices)
     skipped = {d.name: reason for d in chosen if (reason := unsupported_reason(d, workload))}
     asked = [device for device in chosen if device.name not in skipped]
     rows = [
@@ -156,7 +156,7 @@ def _row(
     device: Hardware,
     prediction: Prediction,
     batch_size: int,
-    price: Price | None,
+    price: Rate | None,
     samples: int | None,
 ) -> DeviceRow:
     usd_per_sample = None

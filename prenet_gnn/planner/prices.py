@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prenet_gnn.errors import ConfigError
 
+if TYPE_CHECKING:
+    from prenet_gnn.hardware import Hardware
+
 
 @dataclass(frozen=True, slots=True)
-class Price:
-    """Price of one device for one hour, with where and when it was asked."""
+class Rate:
+    """What one device costs for one hour, and who said so when."""
 
     usd_per_hour: float
     source: str
 
 
-def cheapest_prices(overrides: Mapping[str, float] | None = None) -> dict[str, Price]:
-    """Gives the lowest known price per device; an override replaces it.
+def hourly_rates(
+    devices: Iterable[Hardware], overrides: Mapping[str, float] | None = None
+) -> dict[str, Rate]:
+    """Gives the lowest known price of each device; devices without one are left out.
 
     Args:
-        overrides: US dollars per hour by device name or alias.
+        devices: Devices to look up.
+        overrides: US dollars per hour by device name or alias, in place of the catalogue's.
     """
-    from prenet_gnn.hardware import get_hardware, list_prices
+    from prenet_gnn.hardware import get_hardware, prices
 
-    found: dict[str, Price] = {}
-    for offer in list_prices():
-        price = Price(offer.usd_per_hour, f"{offer.provider}, {offer.as_of}")
-        if offer.device not in found or price.usd_per_hour < found[offer.device].usd_per_hour:
-            found[offer.device] = price
+    given: dict[str, Rate] = {}
     for name, usd_per_hour in (overrides or {}).items():
         if not (math.isfinite(usd_per_hour) and usd_per_hour >= 0):
             raise ConfigError(f"the price of {name} must be zero or more, not {usd_per_hour}.")
-        found[get_hardware(name).name] = Price(usd_per_hour, "given by the user")
+        given[get_hardware(name).name] = Rate(usd_per_hour, "given by the user")
+    found: dict[str, Rate] = {}
+    for device in devices:
+        if device.name in given:
+            found[device.name] = given[device.name]
+        # A device file of the user's own has no offers, and its name may be no catalogue name.
+        elif device.confidence != "user" and (offers := prices(device.name)):
+            best = offers[0]
+            found[device.name] = Rate(best.usd_per_hour, f"{best.provider}, {best.as_of}")
     return found
 
 

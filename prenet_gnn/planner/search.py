@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.planner.comparison import choose_devices, front
 from prenet_gnn.planner.limits import Key, Limits, PlanError, bindings, nothing_fits
-from prenet_gnn.planner.prices import Price, cheapest_prices
+from prenet_gnn.planner.prices import Rate, hourly_rates
 from prenet_gnn.planner.settings import Option, Run, unsupported_reason, workloads
 from prenet_gnn.workload import PRECISIONS, Workload
 
@@ -170,7 +170,7 @@ class _Search:
         precisions = request.precisions or default
         self.workloads = list(workloads(graph, workload, precisions, request.compiled))
         self.devices = choose_devices(request.devices or None)
-        self.prices: dict[str, Price] = cheapest_prices(request.prices)
+        self.prices: dict[str, Rate] = hourly_rates(self.devices, request.prices)
         if request.objective == "cost" or request.budget_usd is not None:
             self.devices = [d for d in self.devices if d.name in self.prices]
         if request.objective == "energy":

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.planner.prices import Price
+from prenet_gnn.planner.prices import Rate
 from prenet_gnn.workload import Workload
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ SECONDS_PER_HOUR = 3600.0
 JOULES_PER_KWH = 3.6e6
 # Triton, which torch.compile generates, needs Volta or newer (its own stated minimum)
 FIRST_COMPILED_CAPABILITY = 7.0
+OPTIONAL_FORMATS = ("tf32", "fp16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Run:
         workload: Workload,
         batch_size: int,
         prediction: Prediction,
-        price: Price | None,
+        price: Rate | None,
     ) -> Option:
         """Scales one iteration up to the whole run; the last batch of an epoch counts whole."""
         times = self.accumulation(batch_size)
@@ -129,14 +130,24 @@ def workloads(
 
 
 def unsupported_reason(device: Hardware, workload: Workload) -> str:
-    """Says why a device cannot run a workload, or nothing where it can."""
-    if workload.precision not in device.precisions:
-        allowed = ", ".join(device.precisions)
-        return f"{device.name} has no {workload.precision} arithmetic (it has {allowed})."
-    capability = device.compute_capability
+    """Says why a workload should not go to a device, or nothing where it can.
+
+    Frameworks emulate formats that a device lacks, at a loss; such a run is no option to offer.
+    """
+    number_format = workload.precision.removeprefix("amp_")
+    if number_format in OPTIONAL_FORMATS and device.stated_peak(number_format) is None:
+        return f"{device.name} has no {number_format} arithmetic."
+    capability = _cuda_capability(device)
     if workload.compiled and capability is not None and capability < FIRST_COMPILED_CAPABILITY:
         return f"torch.compile needs compute capability 7.0 or newer, {device.name} has less."
     return ""
+
+
+def _cuda_capability(device: Hardware) -> float | None:
+    try:
+        return float(device.compute_capability)
+    except ValueError:
+        return None
 
 
 def _has_images(graph: OpGraph) -> bool:
