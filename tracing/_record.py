@@ -17,9 +17,11 @@ from torch._dispatch.python import enable_pre_dispatch, enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracing._export import _NO_GRADIENT, Builder, _flat, _split, spec_of
+from tracing._export import Builder, Recorded, op_name
+from tracing._values import flat, spec_of, split_arguments
+from tracing.calls import Flat
 from tracing.patches import ACTIVE
-from tracing.specs import OpNode, Source, TensorSpec
+from tracing.specs import Source, TensorSpec
 from tracing.vocab import MAY_COPY, kind_of
 
 Known = tuple[Source, TensorSpec]
@@ -70,8 +72,8 @@ class Recorder(ProxyTorchDispatchMode):
         """Runs one operator and records it."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        tensors = [v for v in _flat(out) if isinstance(v, torch.Tensor)]
-        inputs = [v for v in _flat([*args, *kwargs.values()]) if isinstance(v, torch.Tensor)]
+        tensors = [v for v in flat(out) if isinstance(v, torch.Tensor)]
+        inputs = [v for v in flat([*args, *kwargs.values()]) if isinstance(v, torch.Tensor)]
         if tensors or inputs:
             self._append(func, args, kwargs, inputs, tensors)
         return out
@@ -84,44 +86,14 @@ class Recorder(ProxyTorchDispatchMode):
         inputs: list[torch.Tensor],
         outputs: list[torch.Tensor],
     ) -> None:
-        builder, name = self.builder, str(func)
-        found, attrs = _split(func, _known(args, self), _known(kwargs, self))
-        kind, known = kind_of(name, func)
-        if not known:
-            builder.unknown[name] = builder.unknown.get(name, 0) + 1
-        op = name.split(".")[1].rstrip("_") if "." in name else name
-        kind = _settle(kind, op, inputs, outputs, attrs)
-        if kind == "attention":
-            attrs["backend"] = builder.attentions
-        sources, specs = tuple(t[0] for t in found), tuple(t[1] for t in found)
-        grad = torch.is_grad_enabled()
-        needs = tuple(
-            grad and spec.is_floating and builder.source_needs_grad(source)
-            for source, spec in zip(sources, specs, strict=True)
-        )
-        out_specs = tuple(spec_of(v) for v in outputs)
-        flows = any(needs) and any(s.is_floating for s in out_specs) and op not in _NO_GRADIENT
-        index = len(builder.nodes)
-        builder.nodes.append(
-            OpNode(
-                index=index,
-                name=f"{op}_{index}",
-                target=name,
-                kind=kind,
-                module=self.stack[-1],
-                sources=sources,
-                input_specs=specs,
-                output_specs=out_specs,
-                attrs=attrs,
-                needs_grad=needs if flows else (False,) * len(needs),
-                differentiable=flows,
-                region=ACTIVE[-1] if ACTIVE else 0,
-                autocast=_autocast(inputs, outputs),
-            )
-        )
-        builder.needs.append(flows)
-        for slot, (tensor, spec) in enumerate(zip(outputs, out_specs, strict=True)):
-            self.known[id(tensor)] = (Source("node", index, slot), spec)
+        name = str(func)
+        found, attrs = split_arguments(func, _known(args, self), _known(kwargs, self))
+        kind = _settle(kind_of(name, func)[0], op_name(name), inputs, outputs, attrs)
+        region = ACTIVE[-1] if ACTIVE else 0
+        call = Recorded(name, "", self.stack[-1], region, _autocast(inputs, outputs))
+        results = self.builder.add(call, func, kind, found, attrs, outputs, torch.is_grad_enabled())
+        for tensor, known in zip(outputs, results, strict=True):
+            self.known[id(tensor)] = known
             self.alive.append(tensor)
 
     @contextlib.contextmanager
@@ -165,7 +137,11 @@ def _same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _settle(
-    kind: str, op: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor], attrs: dict[str, Any]
+    kind: str,
+    op: str,
+    inputs: list[torch.Tensor],
+    outputs: list[torch.Tensor],
+    attrs: dict[str, Any],
 ) -> str:
     """Views that had to copy are marked; conversions that changed nothing become views."""
     if not inputs or not outputs:
@@ -218,12 +194,12 @@ def on_meta(model: nn.Module) -> Iterator[None]:
 
 
 def record(
-    flat: nn.Module, builder: Builder, tensors: list[torch.Tensor], names: list[str]
+    model: Flat, builder: Builder, tensors: list[torch.Tensor], names: list[str]
 ) -> tuple[list[Known], bool]:
     """Runs a model once and fills the builder.
 
     Args:
-        flat: The model as `tracing.capture` wraps it: takes tensors, returns a dict of tensors.
+        model: The model in its wrapper: takes tensors, returns a dict of tensors.
         builder: Receives the nodes.
         tensors: Inputs, on the device of the parameters.
         names: Names of the inputs.
@@ -231,14 +207,14 @@ def record(
     Returns:
         The tensors that the model returned, and whether they are its own loss.
     """
-    recorder = Recorder(builder, flat.model)  # type: ignore[arg-type]
-    for name, parameter in flat.model.named_parameters(remove_duplicate=False):  # type: ignore[union-attr]
+    recorder = Recorder(builder, model.model)
+    for name, parameter in model.model.named_parameters(remove_duplicate=False):
         recorder.add(parameter, Source("param", name=name))
-    for name, buffer in flat.model.named_buffers(remove_duplicate=False):  # type: ignore[union-attr]
+    for name, buffer in model.model.named_buffers(remove_duplicate=False):
         recorder.add(buffer, Source("buffer", name=name))
     for name, tensor in zip(names, tensors, strict=True):
         recorder.add(tensor, Source("input", slot=int(tensor.requires_grad), name=name))
     with recorder.paths_of(), enable_pre_dispatch(), enable_python_dispatcher(), recorder:
-        out = flat(*tensors)
-    results = [v for v in _flat(out) if isinstance(v, torch.Tensor)]
+        out = model(*tensors)
+    results = [v for v in flat(out) if isinstance(v, torch.Tensor)]
     return [recorder.find(tensor) for tensor in results], list(out) == ["loss"]

@@ -83,6 +83,17 @@ def _node_in(index: int, data: dict[str, Any]) -> OpNode:
     )
 
 
+def _param_out(param: ParamSpec) -> list[Any]:
+    row = [param.name, _spec_out(param.spec), int(param.requires_grad), int(param.is_buffer)]
+    return [*row, int(param.unique), *([param.packed_numel] if param.packed_numel else [])]
+
+
+def _param_in(
+    name: str, spec: list[Any], grad: int, buffer: int, unique: int, packed: int = 0
+) -> ParamSpec:
+    return ParamSpec(name, _spec_in(spec), bool(grad), bool(buffer), bool(unique), packed)
+
+
 def to_dict(graph: OpGraph) -> dict[str, Any]:
     """The graph as plain data."""
     data: dict[str, Any] = {
@@ -92,10 +103,7 @@ def to_dict(graph: OpGraph) -> dict[str, Any]:
         "meta": graph.meta,
         "inputs": {name: _spec_out(spec) for name, spec in graph.inputs.items()},
         "outputs": [_source_out(s) for s in graph.outputs],
-        "parameters": [
-            [p.name, _spec_out(p.spec), int(p.requires_grad), int(p.is_buffer), int(p.unique)]
-            for p in graph.parameters
-        ],
+        "parameters": [_param_out(p) for p in graph.parameters],
         "nodes": [_node_out(node) for node in graph.nodes],
     }
     if graph.probe is not None:
@@ -111,10 +119,7 @@ def from_dict(data: dict[str, Any]) -> OpGraph:
         probe = data.get("probe")
         return OpGraph(
             nodes=tuple(_node_in(i, node) for i, node in enumerate(data["nodes"])),
-            parameters=tuple(
-                ParamSpec(name, _spec_in(spec), bool(grad), bool(buffer), bool(unique))
-                for name, spec, grad, buffer, unique in data["parameters"]
-            ),
+            parameters=tuple(_param_in(*row) for row in data["parameters"]),
             inputs={name: _spec_in(spec) for name, spec in data["inputs"].items()},
             outputs=tuple(_source_in(s) for s in data["outputs"]),
             batch_size=int(data["batch_size"]),
@@ -123,7 +128,8 @@ def from_dict(data: dict[str, Any]) -> OpGraph:
             probe=None if probe is None else (int(probe[0]), tuple(probe[1])),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise TraceError(f"this is no graph of ours: {error}; write it with graph.to_json") from None
+        text = f"this is no graph of ours: {error}; write it with graph.to_json"
+        raise TraceError(text) from None
 
 
 def to_json(graph: OpGraph, path: str | Path | None = None) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from tracing.specs import OpNode, TensorSpec
 
-# forward formula: node -> (FLOPs forward, FLOPs of every input's gradient)
-Formula = Callable[[OpNode], tuple[int, tuple[int, ...]]]
+# node -> FLOPs forward and FLOPs of every input's gradient, or FLOPs forward alone
+Formula = Callable[[OpNode], "tuple[int, tuple[int, ...]] | int"]
 COSTS: dict[str, Formula] = {}
 
 # One complex product is four real products.
@@ -33,7 +33,8 @@ def register_cost(*names: str) -> Callable[[Formula], Formula]:
             (`"mylib::my_op"`). A name that is registered already is an error.
 
     The formula takes an `OpNode` and returns its forward FLOPs and, for every input tensor, the
-    FLOPs that its gradient would cost.
+    FLOPs that its gradient would cost. A formula that returns one number says that every gradient
+    costs as much as the forward pass, which holds for products.
     """
 
     def keep(formula: Formula) -> Formula:
@@ -44,6 +45,15 @@ def register_cost(*names: str) -> Callable[[Formula], Formula]:
         return formula
 
     return keep
+
+
+def has_formula(target: str) -> bool:
+    """Whether a FLOP formula is registered for just this operator."""
+    return _own_name(target) in COSTS
+
+
+def _own_name(target: str) -> str:
+    return target.rsplit(".", 1)[0].replace(".", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +167,7 @@ def _attention(node: OpNode) -> tuple[int, tuple[int, ...]]:
     scores = math.prod(query.shape[:-1]) * key.shape[-2]
     flops = 2 * scores * (query.shape[-1] + value.shape[-1])
     products = (
-        MATH_BACKWARD_PRODUCTS
-        if node.attrs.get("backend") == "math"
-        else (FLASH_BACKWARD_PRODUCTS)
+        MATH_BACKWARD_PRODUCTS if node.attrs.get("backend") == "math" else (FLASH_BACKWARD_PRODUCTS)
     )
     if not any(node.needs_grad):
         return flops, (0,) * len(node.input_specs)
@@ -272,10 +280,13 @@ def node_cost(node: OpNode) -> NodeCost:
     Gradients are billed where `node.needs_grad` says so; parameters' gradients are
     `grad_weight_flops`, all others `grad_input_flops`.
     """
-    formula = COSTS.get(node.target.rsplit(".", 1)[0].replace(".", "::")) or COSTS.get(node.kind)
+    formula = COSTS.get(_own_name(node.target)) or COSTS.get(node.kind)
     forward, grad_input, grad_weight = 0, 0, 0
     if formula is not None and node.output_specs:
-        forward, grads = formula(node)
+        result = formula(node)
+        if isinstance(result, int):
+            result = (result, (result,) * len(node.input_specs))
+        forward, grads = result
         if node.differentiable:
             for need, source, flops in zip(node.needs_grad, node.sources, grads, strict=False):
                 if need and source.kind == "param":

@@ -119,15 +119,13 @@ class OpGraph:
     @property
     def total_params(self) -> int:
         """Elements of all parameters, each tensor once however many names it has."""
-        return sum(p.spec.numel for p in self.parameters if p.unique and not p.is_buffer)
+        return sum(p.numel for p in self.parameters if p.unique and not p.is_buffer)
 
     @property
     def trainable_params(self) -> int:
         """Elements of the parameters that are trained."""
         return sum(
-            p.spec.numel
-            for p in self.parameters
-            if p.unique and not p.is_buffer and p.requires_grad
+            p.numel for p in self.parameters if p.unique and not p.is_buffer and p.requires_grad
         )
 
     @property
@@ -138,7 +136,10 @@ class OpGraph:
     @property
     def unknown_ops(self) -> dict[str, int]:
         """Operators without a cost formula and how often each is called."""
-        return dict(self.meta.get("unknown_ops", {}))
+        from tracing.costs import has_formula
+
+        listed = dict(self.meta.get("unknown_ops", {}))
+        return {name: count for name, count in listed.items() if not has_formula(name)}
 
     def by_module(self, depth: int = 2) -> dict[str, NodeCost]:
         """Costs summed over module paths cut to `depth` names."""
@@ -162,8 +163,8 @@ class OpGraph:
 
         Sizes are interpolated between this graph and a second trace of the model at another
         batch size (made once, when first needed, and stored with the graph). A graph traced at
-        `BATCH_MARKER` needs no second trace. A size that is neither constant, linear nor quadratic in
-        the batch raises `TraceError`.
+        `BATCH_MARKER` needs no second trace. A size that is neither constant, linear nor quadratic
+        in the batch raises `TraceError`.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise TraceError(f"batch size must be a whole number of at least 1, not {batch_size!r}")

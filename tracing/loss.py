@@ -8,6 +8,7 @@ from tracing.specs import OpNode, Source, TensorSpec
 
 if TYPE_CHECKING:
     from tracing._export import Builder
+    from tracing.graph import OpGraph
 
 Output = tuple[Source, TensorSpec]
 
@@ -39,7 +40,7 @@ def _loss(builder: Builder, source: Source, spec: TensorSpec) -> Output:
     target = "aten.cross_entropy_loss.default" if classes else "aten.mean.default"
     index = len(builder.nodes)
     out = TensorSpec((), spec.dtype)
-    builder.nodes.append(
+    builder.append(
         OpNode(
             index=index,
             name=f"loss_{index}",
@@ -54,5 +55,22 @@ def _loss(builder: Builder, source: Source, spec: TensorSpec) -> Output:
             differentiable=True,
         )
     )
-    builder.needs.append(True)
     return Source("node", index, 0), out
+
+
+def with_loss(graph: OpGraph) -> OpGraph:
+    """A graph with the loss of a training step behind its outputs; see `add_loss`."""
+    from tracing._export import Builder
+
+    builder = Builder({p.name: p for p in graph.parameters})
+    for node in graph.nodes:
+        builder.append(node)
+    outputs = [
+        (source, graph.nodes[source.node].output_specs[source.slot])
+        for source in graph.outputs
+        if source.kind == "node"
+    ]
+    losses = add_loss(builder, outputs)
+    return graph.replace(
+        nodes=tuple(builder.nodes), outputs=tuple(source for source, _ in losses), retrace=None
+    )

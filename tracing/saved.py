@@ -10,19 +10,20 @@ import math
 from dataclasses import dataclass
 
 from tracing.specs import OpNode
+from tracing.vocab import words
 
-SAVES_OUTPUT = frozenset(
+SAVES_OUTPUT = words(
     "relu sigmoid tanh exp sqrt rsqrt reciprocal softmax log_softmax _softmax _log_softmax elu "
-    "selu celu expm1 exp2 cumprod threshold sinc".split()
+    "selu celu expm1 exp2 cumprod threshold sinc"
 )
-SAVES_INPUT = frozenset(
+SAVES_INPUT = words(
     "gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu mish softplus prelu logsigmoid "
-    "log_sigmoid log log2 log10 log1p sin cos tan erf erfc abs square clamp clip clamp_min clamp_max "
-    "pow sinh cosh asin acos atan var std var_mean std_mean glu hardshrink softshrink logit "
-    "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool3d erfinv angle sgn tanhshrink".split()
+    "log_sigmoid log log2 log10 log1p sin cos tan erf erfc abs square clamp clip clamp_min "
+    "clamp_max pow sinh cosh asin acos atan var std var_mean std_mean glu hardshrink softshrink "
+    "logit avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool3d erfinv angle sgn tanhshrink"
 )
-SAVES_BOTH = frozenset("norm linalg_vector_norm logsumexp amax amin prod nan_to_num".split())
-SAVES_OTHERS = frozenset("mul div multiply divide true_divide".split())
+SAVES_BOTH = words("norm linalg_vector_norm logsumexp amax amin prod nan_to_num")
+SAVES_OTHERS = words("mul div multiply divide true_divide")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ def _product_operands(node: OpNode) -> tuple[int, ...]:
 
 
 def _is_bias(node: OpNode, position: int) -> bool:
-    return node.kind in ("conv", "conv_transpose", "linear") and position == 2 and (
-        node.op != "addmm"
+    return (
+        node.kind in ("conv", "conv_transpose", "linear") and position == 2 and (node.op != "addmm")
     )
 
 

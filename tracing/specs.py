@@ -40,13 +40,23 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """A parameter or buffer of the model; `unique` is False for a second name of one tensor."""
+    """A parameter or buffer of the model; `unique` is False for a second name of one tensor.
+
+    `packed_numel` is the number of logical elements of a weight that is stored packed (two 4-bit
+    weights in a byte), 0 for all others.
+    """
 
     name: str
     spec: TensorSpec
     requires_grad: bool
     is_buffer: bool = False
     unique: bool = True
+    packed_numel: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Number of logical elements."""
+        return self.packed_numel or self.spec.numel
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
 KINDS = (
     "conv", "conv_transpose", "linear", "matmul", "attention", "rnn", "embedding", "batch_norm",
     "layer_norm", "group_norm", "rms_norm", "softmax", "activation", "binary", "unary", "pool",
@@ -20,7 +26,8 @@ _OPS: dict[str, str] = {
     "cdist _cdist_forward _euclidean_dist",
     "attention": "scaled_dot_product_attention _scaled_dot_product_flash_attention "
     "_scaled_dot_product_efficient_attention _native_multi_head_attention "
-    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_cudnn_attention flex_attention",
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_cudnn_attention "
+    "flex_attention",
     "rnn": "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell",
     "embedding": "embedding embedding_bag _embedding_bag",
     "batch_norm": "batch_norm _native_batch_norm_legit native_batch_norm instance_norm",
@@ -34,7 +41,8 @@ _OPS: dict[str, str] = {
     "binary": "add sub mul div rsub pow maximum minimum where eq ne lt le gt ge logical_and "
     "logical_or logical_xor addcmul addcdiv lerp atan2 fmod remainder floor_divide bitwise_and "
     "bitwise_or bitwise_xor true_divide masked_fill polar complex isclose heaviside copysign "
-    "hypot xlogy logaddexp threshold_backward __and__ __or__ __xor__ floor_divide bitwise_left_shift "
+    "hypot xlogy logaddexp threshold_backward __and__ __or__ __xor__ floor_divide "
+    "bitwise_left_shift "
     "__lshift__ __rshift__ bitwise_right_shift subtract multiply divide greater less not_equal "
     "greater_equal less_equal clamp_max clamp_min",
     "unary": "abs neg exp log sqrt rsqrt sin cos tan erf erfc erfinv floor ceil round trunc sign "
@@ -75,7 +83,8 @@ _OPS: dict[str, str] = {
     "new_zeros new_ones new_full new_empty scalar_tensor tril_indices triu_indices meshgrid tensor "
     "hann_window hamming_window logspace empty_strided new_empty_strided lift_fresh_copy "
     "lift_fresh vander",
-    "dropout": "dropout native_dropout feature_dropout alpha_dropout feature_alpha_dropout dropout1d "
+    "dropout": "dropout native_dropout feature_dropout alpha_dropout feature_alpha_dropout "
+    "dropout1d "
     "dropout2d dropout3d",
     "loss": "cross_entropy_loss nll_loss nll_loss_nd nll_loss2d nll_loss_forward mse_loss l1_loss "
     "smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div "
@@ -93,13 +102,14 @@ _OPS: dict[str, str] = {
     "resolve_neg _conj _unsafe_view view_dtype broadcast_to broadcast_tensors reshape_as detach "
     "requires_grad _assert_async _assert_scalar _assert_tensor_metadata sym_size "
     "sym_constrain_range sym_constrain_range_for_size set_grad_enabled _set_grad_enabled "
-    "is_same_size atleast_1d atleast_2d atleast_3d unsafe_split unsafe_chunk unsafe_split_with_sizes "
+    "is_same_size atleast_1d atleast_2d atleast_3d unsafe_split unsafe_chunk "
+    "unsafe_split_with_sizes "
     "_reshape_alias sym_numel sym_stride column_stack_view lift pin_memory _version "
     "is_floating_point result_type wait_tensor",
 }
 OP_KIND: dict[str, str] = {op: kind for kind, ops in _OPS.items() for op in ops.split()}
 # Calls of kind `view` that copy when the input's strides do not allow a view.
-MAY_COPY = frozenset("reshape flatten ravel reshape_as contiguous to type_as float half".split())
+MAY_COPY = words("reshape flatten ravel reshape_as contiguous to type_as float half")
 
 
 def kind_of(target: str, operator: Any = None) -> tuple[str, bool]:
