@@ -113,8 +113,4 @@ def _split(spec: str) -> tuple[str, str]:
 
 
 def _forms(name: str) -> str:
-    return (
-        f"Write 'timm:{name}', 'torchvision:{name}', 'transformers:{name}' or 'file.py:factory'."
-    )
-
-
+    return f"Write 'timm:{name}', 'torchvision:{name}', 'transformers:{name}' or 'file.py:factory'."

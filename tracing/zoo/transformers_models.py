@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tracing.zoo.common import Request, ZooError, missing_extra, one_line, suggest
+from tracing.zoo.transformers_experts import fix_shapes
 from tracing.zoo.transformers_inputs import example_inputs
 from tracing.zoo.transformers_sizes import NEUSIGHT, SIZES, find
 
@@ -39,12 +40,15 @@ def build(name: str, request: Request) -> tuple[nn.Module, tuple[Any, ...], dict
     _settle(config, model_class, request)
     try:
         with torch.device("meta"):
-            options = {} if request.attention is None else {"attn_implementation": request.attention}
+            options = (
+                {} if request.attention is None else {"attn_implementation": request.attention}
+            )
             model = model_class._from_config(config, dtype=torch.float32, **options)
     except Exception as error:
         text = f"transformers cannot build '{name}' ({model_class.__name__})"
         raise ZooError(f"{text}: {one_line(error)}") from error
     assert isinstance(model, nn.Module)
+    fix_shapes(model)
     return model, (), example_inputs(model, request)
 
 

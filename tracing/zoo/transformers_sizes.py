@@ -206,12 +206,8 @@ SIZES: dict[str, Size] = {
     "tinyllama-1.1b": _decoder("llama", 2048, 22, 32, 4, 5632, 32000, 2048),
     "mistral-7b": _decoder("mistral", 4096, 32, 32, 8, 14336, 32000, 32768),
     "mixtral-8x7b": _decoder("mixtral", 4096, 32, 32, 8, 14336, 32000, 32768),
-    "qwen2-0.5b": _decoder(
-        "qwen2", 896, 24, 14, 2, 4864, 151936, 32768, tie_word_embeddings=True
-    ),
-    "qwen2-1.5b": _decoder(
-        "qwen2", 1536, 28, 12, 2, 8960, 151936, 32768, tie_word_embeddings=True
-    ),
+    "qwen2-0.5b": _decoder("qwen2", 896, 24, 14, 2, 4864, 151936, 32768, tie_word_embeddings=True),
+    "qwen2-1.5b": _decoder("qwen2", 1536, 28, 12, 2, 8960, 151936, 32768, tie_word_embeddings=True),
     "qwen2-7b": _decoder("qwen2", 3584, 28, 28, 4, 18944, 152064, 32768),
     "gemma-2b": _decoder("gemma", 2048, 18, 8, 1, 16384, 256000, 8192, **_GEMMA),
     "gemma-7b": _decoder("gemma", 3072, 28, 16, 16, 24576, 256000, 8192, **_GEMMA),

@@ -123,7 +123,9 @@ def _run(path: Path, function: Callable[..., Any], options: dict[str, Any]) -> A
 
 
 def _blame(path: Path, error: Exception) -> str:
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(path)]
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(path)
+    ]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     return f"{path.name}{f', line {line}' if line else ''}: {one_line(error)}"
 
@@ -137,7 +139,9 @@ def _is_args_and_kwargs(made: Any) -> bool:
     )
 
 
-def _checked(path: Path, name: str, result: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+def _checked(
+    path: Path, name: str, result: Any
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     shape = isinstance(result, tuple) and len(result) in (2, 3)
     if not shape or not isinstance(result[0], nn.Module):
         raise ZooError(

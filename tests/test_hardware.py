@@ -1,0 +1,198 @@
+"""The device catalogue: figures, look-ups, prices and device files of a user's own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prenet_gnn.catalogue.reading import device_from, read_catalogue, read_prices
+from prenet_gnn.catalogue.spec import PEAK_PRECISIONS, Hardware
+from prenet_gnn.errors import ConfigError, UnknownHardwareError
+from prenet_gnn.hardware import get_hardware, list_hardware, prices
+
+DEVICES = read_catalogue()
+# Chips whose stated float32 peak may be twice lanes x 2 x boost clock: dual issue, packed math.
+DUAL_ISSUE = {"RDNA 3", "CDNA 2", "CDNA 3", "CDNA 4"}
+GOOD: dict[str, Any] = {
+    "name": "Own chip",
+    "multiprocessors": 80,
+    "memory_bytes": 2**35,
+    "memory_bytes_per_s": 1.2e12,
+    "peak_fp32_flops_per_s": 2e13,
+}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def test_catalogue_is_complete() -> None:
+    assert len(DEVICES) >= 111
+    assert len({each.name for each in DEVICES}) == len(DEVICES)
+    assert list_hardware() == DEVICES
+    assert {each.kind for each in DEVICES} == {"gpu", "cpu", "tpu", "other"}
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda each: each.name)
+def test_entry_is_plausible(device: Hardware) -> None:
+    assert device.sources and all(device.sources)
+    assert device.confidence in {"high", "medium", "low"}
+    assert device.vendor and device.architecture and 2010 <= device.launch_year <= 2030
+    assert 2e9 < device.memory_bytes < 1e12
+    assert 5e10 < device.memory_bytes_per_s < 2e13
+    assert device.tdp_w is None or 10 <= device.tdp_w <= 2000
+    if device.fp32_cores and device.boost_clock_hz and device.kind == "gpu":
+        ratio = device.peak_flops_per_s("fp32") / (2 * device.fp32_cores * device.boost_clock_hz)
+        factor = 2 if device.architecture in DUAL_ISSUE else 1
+        assert 0.9 < ratio < 1.1 * factor
+    if device.fp32_cores and device.kind == "gpu":
+        assert device.fp32_cores % device.multiprocessors == 0
+    for low, high in (("fp64", "fp32"), ("fp32", "bf16"), ("tf32", "bf16"), ("bf16", "fp8")):
+        assert device.peak_flops_per_s(low) <= device.peak_flops_per_s(high) * 1.001
+
+
+def test_aliases_belong_to_one_device() -> None:
+    owners: dict[str, str] = {}
+    for device in DEVICES:
+        for spelling in (device.name, *device.aliases):
+            assert owners.setdefault(_plain(spelling), device.name) == device.name
+            assert get_hardware(spelling).name == device.name
+
+
+def test_known_figures_in_si_units() -> None:
+    v100 = get_hardware("Tesla V100-SXM2-16GB")
+    assert (v100.multiprocessors, v100.fp32_cores, v100.memory_bytes) == (80, 5120, 16 * 2**30)
+    assert v100.memory_bytes_per_s == 9.0e11 and v100.boost_clock_hz == 1.53e9
+    assert v100.peak_flops_per_s("fp32") == 1.57e13
+    assert v100.peak_flops_per_s("amp_fp16") == v100.peak_flops_per_s("fp16") == 1.25e14
+    assert v100.pcie_bytes_per_s == 1.6e10 and v100.interconnect_bytes_per_s == 3.0e11
+
+
+def test_peak_falls_back_to_what_the_device_computes_in() -> None:
+    v100, titan = get_hardware("Tesla V100-SXM2-16GB"), get_hardware("NVIDIA TITAN Xp")
+    assert v100.stated_peak("tf32") is None
+    assert v100.peak_flops_per_s("tf32") == v100.peak_flops_per_s("fp32")
+    assert v100.peak_flops_per_s("bf16") == v100.peak_flops_per_s("fp32")
+    assert titan.stated_peak("fp16") == 1.9e11
+    assert titan.peak_flops_per_s("fp16") == titan.peak_flops_per_s("fp32") == 1.215e13
+    for device in DEVICES:
+        assert all(device.peak_flops_per_s(each) > 0 for each in PEAK_PRECISIONS)
+    with pytest.raises(ValueError, match=r"int4.*Allowed"):
+        v100.peak_flops_per_s("int4")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("nvidia geforce rtx 4090", "NVIDIA GeForce RTX 4090"),
+        ("RTX_4080", "NVIDIA GeForce RTX 4080"),
+        ("2080ti", "NVIDIA GeForce RTX 2080 Ti"),
+        ("T4", "Tesla T4"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100-SXM5-80GB"),
+        ("h100 sxm", "NVIDIA H100-SXM5-80GB"),
+        ("mi300x", "AMD Instinct MI300X"),
+        ("K80", "Tesla K80"),
+    ],
+)
+def test_lookup_takes_common_spellings(text: str, name: str) -> None:
+    assert get_hardware(text).name == name
+
+
+@pytest.mark.parametrize("text", ["H100", "V100", "a100 40gb", "RTX PRO 6000"])
+def test_ambiguous_name_lists_the_candidates(text: str) -> None:
+    with pytest.raises(UnknownHardwareError, match="several devices") as caught:
+        get_hardware(text)
+    assert str(caught.value).count(",") >= 1 and "\n" not in str(caught.value)
+
+
+def test_unknown_name_gives_the_nearest() -> None:
+    with pytest.raises(UnknownHardwareError, match=r"rtx 5099.*NVIDIA GeForce RTX 5090"):
+        get_hardware("rtx 5099")
+    with pytest.raises(UnknownHardwareError, match="does not exist"):
+        get_hardware("nowhere/chip.toml")
+    with pytest.raises(UnknownHardwareError, match="empty"):
+        get_hardware(" ")
+
+
+def test_prices_name_catalogue_devices() -> None:
+    names = {each.name for each in DEVICES}
+    for device, offers in read_prices().items():
+        assert device in names
+        assert [each.usd_per_hour for each in offers] == sorted(e.usd_per_hour for e in offers)
+        for offer in offers:
+            assert 0 < offer.usd_per_hour < 100 and offer.devices_per_instance >= 1
+            assert offer.provider and offer.source.startswith("https://")
+            assert isinstance(offer.as_of, date)
+    assert any(each.provider == "AWS" and each.usd_per_hour == 0.526 for each in prices("T4"))
+    assert prices("Tesla K40") == ()
+
+
+def test_own_device_file(tmp_path: Path) -> None:
+    toml, as_json = tmp_path / "chip.toml", tmp_path / "chip.json"
+    toml.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in GOOD.items()))
+    as_json.write_text(json.dumps(GOOD))
+    device = get_hardware(toml)
+    assert device == get_hardware(str(as_json)) == device_from(GOOD, "here")
+    assert device.name == "Own chip" and device.peak_flops_per_s("bf16") == 2e13
+    assert device.confidence == "user" and device.l2_bytes is None
+    assert prices(toml) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"memory_bandwith": 1.0}, r"'memory_bandwith' is not known"),
+        ({"memory_bytes_per_s": None}, r"'memory_bytes_per_s' is missing"),
+        ({"memory_bytes_per_s": 900}, r"'memory_bytes_per_s' is 900, outside .* unit right"),
+        ({"memory_bytes": -1}, r"'memory_bytes' is -1, outside"),
+        ({"memory_bytes_per_s": float("nan")}, "finite number"),
+        ({"tdp_w": float("inf")}, "finite number"),
+        ({"multiprocessors": 1.5}, "whole number"),
+        ({"multiprocessors": True}, "must be a number"),
+        ({"name": " "}, "'name' is empty"),
+        ({"name": 3}, "must be text"),
+        ({"aliases": "x"}, "list of texts"),
+        ({"kind": "fpga"}, r"kind 'fpga' is not known\. Allowed: gpu"),
+        ({"peak_fp32_flops_per_s": None}, "no peak rate"),
+    ],
+)
+def test_bad_device_fields_are_named(change: dict[str, Any], message: str) -> None:
+    values = {key: value for key, value in (GOOD | change).items() if value is not None}
+    with pytest.raises(ConfigError, match=message) as caught:
+        device_from(values, "Device file 'x.toml'")
+    assert str(caught.value).startswith("Device file 'x.toml': ")
+
+
+@pytest.mark.parametrize("text", ["name = ", "[]", "device = [{}, {}]"])
+def test_bad_device_file(tmp_path: Path, text: str) -> None:
+    for suffix in ("toml", "json"):
+        path = tmp_path / f"bad.{suffix}"
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"bad\."):
+            get_hardware(path)
+
+
+def test_catalogue_needs_no_torch() -> None:
+    code = (
+        "import sys, prenet_gnn.hardware as h; h.list_hardware(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_measured_devices_are_in_the_catalogue(data_dir: Path) -> None:
+    import csv
+
+    wanted = set()
+    for table in ("measurements", "measurements_extra"):
+        with gzip.open(data_dir / f"{table}.csv.gz", "rt") as handle:
+            wanted |= {row["gpu"] for row in csv.DictReader(handle)}
+    names = {each.name for each in DEVICES}
+    assert wanted <= names
