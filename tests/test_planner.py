@@ -52,7 +52,7 @@ class Graph:
 
 
 class Predictor:
-    """Half a second of fixed cost at rate 1, one second per sample, half of it in half precision."""
+    """At rate 1: half a second fixed, one second per sample, half of that in half precision."""
 
     def __init__(self):
         self.asked = 0
@@ -163,7 +163,9 @@ def test_the_best_batch_is_not_always_the_largest():
     # 33 samples: 32 takes two steps of which the second is nearly empty, 16 and 1 waste less
     result = best(samples=33, devices=("Slow",), objective="time")
     assert result.best.batch_size == 1 or result.best.total_s <= 3 * (8 + 0.5) / 10
-    every = [best(samples=33, devices=("Slow",), batch_sizes=(n,)).best for n in (1, 2, 4, 8, 16, 32)]
+    every = [
+        best(samples=33, devices=("Slow",), batch_sizes=(n,)).best for n in (1, 2, 4, 8, 16, 32)
+    ]
     assert result.best.total_s == min(option.total_s for option in every)
 
 

@@ -1,0 +1,1 @@
+"""Studies; nothing imports this package."""
