@@ -22,7 +22,7 @@ _EXTRA_OF = {
     "xgboost": "train",
     "cpuinfo": "train",
     "pynvml": "train",
-    "psycopg2": "postgres",
+    "psycopg": "postgres",
 }
 
 
