@@ -46,7 +46,13 @@ def build(
         return model, args, {}
     from tracing import zoo
 
-    return zoo.build(spec, batch_size, image_size, seq_len, mode, device=device)
+    if device == "meta":
+        return zoo.build(spec, batch_size, image_size, seq_len, mode)
+    from prenet_gnn.measuring.materialize import fill_inputs, real_tensors
+
+    with real_tensors(device):
+        model, args, kwargs = zoo.build(spec, batch_size, image_size, seq_len, mode)
+    return model, *fill_inputs(model, args, kwargs)
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -81,8 +87,9 @@ def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 class Loss:
     """Turns a model's output into a scalar; targets are made once, as a loader would have.
 
-    A loss that the model computes itself is taken. Otherwise two-dimensional output is taken as
-    class scores (cross-entropy), and anything else as a regression (mean square).
+    A loss that the model computes itself is taken. Otherwise every output that depends on a
+    weight adds a term, as the tracer's own loss does: cross-entropy where it looks like class
+    scores (`(N, C)` or `(N, C, *spatial)`), else the mean.
     """
 
     def __init__(self) -> None:
@@ -98,17 +105,18 @@ class Loss:
         if not found:
             raise MeasureError("the model's output does not depend on a trainable weight.")
         scalars = [t for t in found if t.dim() == 0]
-        if scalars:
-            return sum(scalars[1:], scalars[0])
-        scores = found[0]
-        return self._cross_entropy(scores) if scores.dim() == 2 else scores.square().mean()
+        terms = scalars or [self._term(t) for t in found]
+        return sum(terms[1:], terms[0])
 
-    def _cross_entropy(self, scores: torch.Tensor) -> torch.Tensor:
+    def _term(self, scores: torch.Tensor) -> torch.Tensor:
         import torch
 
         shape = tuple(scores.shape)
+        if len(shape) not in (2, 4, 5) or shape[1] < 2:
+            return scores.mean()
         if shape not in self._targets:
-            self._targets[shape] = torch.randint(0, shape[1], shape[:1], device=scores.device)
+            size = (shape[0], *shape[2:])
+            self._targets[shape] = torch.randint(0, shape[1], size, device=scores.device)
         return torch.nn.functional.cross_entropy(scores, self._targets[shape])
 
 

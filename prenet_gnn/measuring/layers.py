@@ -192,21 +192,28 @@ def _conv(options: Options, shape: Shape) -> tuple[torch.nn.Module, tuple[Any, .
 def _attention(options: Options, shape: Shape) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     import torch
 
+    dim, heads = options["dim"], options["heads"]
+    if heads < 1 or dim % heads:
+        raise MeasureError(f"layer:attention: dim {dim} must be a multiple of heads {heads}.")
+
     class SelfAttention(torch.nn.Module):
-        """Multi-head self-attention without weights as output, as transformers run it."""
+        """Multi-head self-attention over one projection, as transformers run it."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.attention = torch.nn.MultiheadAttention(
-                options["dim"], options["heads"], batch_first=True
-            )
+            self.project = torch.nn.Linear(dim, 3 * dim)
+            self.out = torch.nn.Linear(dim, dim)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             """`(B, S, D)` -> `(B, S, D)`."""
-            output: torch.Tensor = self.attention(x, x, x, need_weights=False)[0]
+            batch, seq, _ = x.shape
+            parts = self.project(x).view(batch, seq, 3, heads, dim // heads)
+            query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
+            mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+            output: torch.Tensor = self.out(mixed.transpose(1, 2).reshape(batch, seq, dim))
             return output
 
-    return SelfAttention(), (torch.randn(shape.batch_size, shape.seq, options["dim"]),)
+    return SelfAttention(), (torch.randn(shape.batch_size, shape.seq, dim),)
 
 
 @register("layer:embedding", dim=512, vocab=32000)

@@ -1,0 +1,51 @@
+"""Packs a records file for the repository: one line per point, sorted, compressed.
+
+    python -m experiments.pack_records layers.jsonl experiments/records/NAME.jsonl.gz
+
+Failed points (status `error` or `crash`) are left out and counted; `oom` is a result and stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from prenet_gnn.errors import PreNetError
+from prenet_gnn.measuring.records import MeasuredRecord, read_records, write_gzip
+
+
+def packed(records: Sequence[MeasuredRecord], samples: int) -> list[MeasuredRecord]:
+    """The last record of each point, in a fixed order, with at most so many samples."""
+    last = {record.key: record for record in records if record.status in ("ok", "oom")}
+    ordered = sorted(last.values(), key=lambda r: (r.model, r.batch_size, r.mode, r.key))
+    return [dataclasses.replace(r, samples_s=r.samples_s[:samples]) for r in ordered]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Packs one file and prints what it holds."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("source", type=Path, nargs="+", help=".jsonl files of `prenet measure`")
+    parser.add_argument("target", type=Path, help=".jsonl.gz file to write")
+    parser.add_argument("--samples", type=int, default=50, help="samples to keep per record")
+    arguments = parser.parse_args(argv)
+    try:
+        records = [record for path in arguments.source for record in read_records(path)]
+    except PreNetError as error:
+        print(f"pack_records: {error}", file=sys.stderr)
+        return 1
+    kept = packed(records, arguments.samples)
+    size = write_gzip(arguments.target, kept)
+    counts = Counter(f"{r.model.partition(':')[0]} {r.mode}" for r in kept)
+    print(f"{arguments.target}: {len(kept)} records, {size / 1e6:.2f} MB, {dict(counts)}")
+    failed = Counter(r.status for r in records if r.status not in ("ok", "oom"))
+    if failed:
+        print(f"left out: {dict(failed)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""Calibration: synthetic devices are recovered, shrinkage holds, files are checked."""
+
+import dataclasses
+import json
+import math
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from prenet_gnn.calibration import (
+    Calibration,
+    calibrate,
+    describe,
+    family_of,
+    fit_calibration,
+    load_calibration,
+)
+from prenet_gnn.errors import CheckpointError, DataError
+from prenet_gnn.measuring import MeasuredRecord
+from prenet_gnn.workload import Workload
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a prediction looks like from outside."""
+
+    seconds: float
+    shares: tuple[tuple[str, float], ...]
+    hardware: str = "Test CPU"
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def low_s(self):
+        return self.seconds * 0.5
+
+    @property
+    def high_s(self):
+        return self.seconds * 2.0
+
+    def by_operator(self):
+        return {name: self.seconds * share for name, share in self.shares}
+
+
+@dataclass(frozen=True)
+class ScaledGuess:
+    seconds: float
+    low_s: float
+    high_s: float
+    hardware: str = "Test CPU"
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    nodes: tuple[int, ...]
+    guess: Guess
+
+
+class Predictor:
+    """Answers with the guess that a graph carries."""
+
+    name = "frozen"
+
+    def predict(self, graph, hardware=None, workload=None):
+        return graph.guess
+
+    def predict_many(self, graphs, hardware, workloads):
+        return [graph.guess for graph in graphs]
+
+
+def _scaled(self, factor):
+    return ScaledGuess(
+        self.seconds * factor, self.low_s * factor, self.high_s * factor, self.hardware
+    )
+
+
+Guess.scaled = _scaled
+
+
+def graph(seconds, conv=0.5, nodes=50):
+    shares = (("conv", conv), ("linear", 0.3 * (1 - conv)), ("add", 0.7 * (1 - conv)))
+    return Graph(tuple(range(nodes)), Guess(seconds, shares))
+
+
+def record(seconds, batch=1, **changes):
+    base = MeasuredRecord(model="timm:x", batch_size=batch, hardware="Test CPU", seconds=seconds)
+    return dataclasses.replace(base, **changes)
+
+
+def fit(pairs, **changes):
+    """Calibration from (graph, measured seconds) pairs."""
+    graphs = {number: g for number, (g, _) in enumerate(pairs)}
+    records = [record(s, batch=n, **changes) for n, (_, s) in enumerate(pairs)]
+    return fit_calibration(records, Predictor(), graph_of=lambda r: graphs[r.batch_size])
+
+
+def corrected(calibration, g, workload=None):
+    return calibration.apply(Predictor()).predict(g, "Test CPU", workload or Workload())
+
+
+def test_a_device_twice_as_slow_is_found_from_three_records():
+    found = fit([(graph(s, conv), 2 * s) for s, conv in [(0.1, 0.8), (0.02, 0.4), (0.5, 0.1)]])
+    for seconds, conv in [(0.3, 0.6), (0.05, 0.2), (1.0, 0.9)]:
+        assert corrected(found, graph(seconds, conv)).seconds == pytest.approx(
+            2 * seconds, rel=0.03
+        )
+
+
+def test_one_record_moves_mostly_the_common_factor():
+    found = fit([(graph(0.1), 0.2)])
+    assert corrected(found, graph(0.1)).seconds == pytest.approx(0.2, rel=0.05)
+    other = corrected(found, graph(0.1, conv=0.0), Workload(mode="infer", optimizer="none"))
+    assert other.seconds == pytest.approx(0.2, rel=0.15)
+
+
+def test_exact_predictions_stay_as_they_are():
+    found = fit([(graph(s), s) for s in (0.1, 0.2, 0.4)])
+    assert corrected(found, graph(0.3)).seconds == pytest.approx(0.3, rel=1e-9)
+
+
+def test_families_are_told_apart_with_more_records():
+    """Convolutions take three times as predicted, the rest is right."""
+    rng = random.Random(0)
+
+    def truth(seconds, conv):
+        return seconds * (3 * conv + (1 - conv))
+
+    points = [(rng.uniform(0.05, 1.0), rng.random()) for _ in range(30)]
+    found = fit([(graph(s, c), truth(s, c)) for s, c in points])
+    few = fit([(graph(s, c), truth(s, c)) for s, c in points[:1]])
+
+    def error(calibration):
+        tests = [(0.2, 0.05), (0.2, 0.5), (0.2, 0.95)]
+        return max(
+            abs(math.log(corrected(calibration, graph(s, c)).seconds / truth(s, c)))
+            for s, c in tests
+        )
+
+    assert error(found) < 0.15
+    assert error(found) < 0.5 * error(few)
+
+
+def test_slow_host_shows_in_launch_bound_models_only():
+    small = [(graph(2e-3 * k, nodes=400), 2e-3 * k * 2.0) for k in (1, 1.2, 1.4, 1.6)]
+    large = [(graph(1.0 * k, nodes=400), 1.0 * k) for k in (1, 1.2, 1.4, 1.6)]
+    found = fit(small + large)
+    assert corrected(found, graph(1.5, nodes=400)).seconds == pytest.approx(1.5, rel=0.1)
+    assert corrected(found, graph(2.2e-3, nodes=400)).seconds == pytest.approx(4.4e-3, rel=0.2)
+
+
+def test_one_disturbed_measurement_does_not_bend_the_rest():
+    pairs = [(graph(0.1 * k), 0.2 * k) for k in range(1, 10)]
+    found = fit([*pairs, (graph(0.5), 20.0)])
+    assert corrected(found, graph(0.3)).seconds == pytest.approx(0.6, rel=0.05)
+
+
+def test_many_records_narrow_the_interval_and_few_do_not():
+    few = corrected(fit([(graph(0.1), 0.2)] * 2), graph(0.1))
+    assert few.high_s / few.seconds == pytest.approx(2.0)
+    many = corrected(fit([(graph(0.1 + 0.01 * k), 0.2 + 0.02 * k) for k in range(20)]), graph(0.2))
+    assert many.low_s < many.seconds < many.high_s
+    assert many.high_s / many.seconds < 1.4
+
+
+def test_other_devices_pass_unchanged_with_a_warning():
+    found = dataclasses.replace(fit([(graph(0.1), 0.2)]), hardware="Other GPU")
+    prediction = corrected(found, graph(0.1))
+    assert prediction.seconds == 0.1
+    assert "Other GPU" in prediction.warnings[0]
+
+
+def test_predict_many_agrees_with_predict():
+    found = fit([(graph(0.1), 0.2)])
+    graphs = [graph(0.1), graph(0.3, conv=0.9)]
+    many = found.apply(Predictor()).predict_many(graphs, ["Test CPU"], Workload())
+    assert [p.seconds for p in many] == [corrected(found, g).seconds for g in graphs]
+    assert found.apply(Predictor()).name == "frozen"
+
+
+def test_shares_add_up():
+    features = describe(graph(0.1).guess, 50, Workload(precision="amp_bf16"))
+    assert features["conv"] + features["matmul"] + features["memory"] == pytest.approx(1.0)
+    assert features["precision:amp_bf16"] == 1.0
+    assert 0 < features["launch"] < 1
+
+
+@pytest.mark.parametrize(
+    ("operator", "family"),
+    [
+        ("conv", "conv"),
+        ("aten.conv2d.default", "conv"),
+        ("aten.linear.default", "matmul"),
+        ("attention", "matmul"),
+        ("lstm", "recurrent"),
+        ("batch_norm", "memory"),
+        ("aten.add.Tensor", "memory"),
+    ],
+)
+def test_family_of(operator, family):
+    assert family_of(operator) == family
+
+
+def test_unusable_records():
+    with pytest.raises(DataError, match="no measured time"):
+        calibrate(Predictor(), [record(None, status="oom")])
+    two = [record(0.1), record(0.1, hardware="Other GPU")]
+    with pytest.raises(DataError, match="several devices \\(Other GPU, Test CPU\\)"):
+        calibrate(Predictor(), two)
+    with pytest.raises(DataError, match="there are: Other GPU, Test CPU"):
+        fit_calibration(two, Predictor(), hardware="Third")
+    chosen = fit_calibration(two, Predictor(), hardware="Test CPU", graph_of=lambda r: graph(0.1))
+    assert chosen.records == 1
+
+
+def test_file_round_trip(tmp_path):
+    found = fit([(graph(0.1), 0.2), (graph(0.2, 0.9), 0.5)])
+    path = tmp_path / "c.json"
+    found.save(path)
+    assert load_calibration(path) == found
+    assert "Test CPU" in str(found)
+    assert Calibration.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "other"}, "no calibration"),
+        ({"schema": 99}, "calibrate again"),
+        ({"log_factors": None}, "damaged"),
+        ({"log_factors": {"all": "nan"}}, "damaged"),
+        ({"covariance": [[1.0]]}, "damaged"),
+        ({"residual_std": []}, "damaged"),
+    ],
+)
+def test_damaged_files_are_one_clear_line(tmp_path, change, message):
+    values = json.loads(fit([(graph(0.1), 0.2)]).to_json()) | change
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=message) as raised:
+        load_calibration(path)
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_missing_and_unreadable_files(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot read calibration"):
+        load_calibration(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(CheckpointError, match="is JSON"):
+        load_calibration(tmp_path / "bad.json")
+    with pytest.raises(CheckpointError, match="cannot write"):
+        fit([(graph(0.1), 0.2)]).save(tmp_path / "no" / "c.json")

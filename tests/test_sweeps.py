@@ -1,0 +1,230 @@
+"""Sweeps: their points, resuming after a kill, limits, and the scripts around them."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments import gpu_sweep, pack_records
+from prenet_gnn.errors import ConfigError
+from prenet_gnn.measuring import MeasureError, load_sweep, read_records, run_sweep, runner
+from prenet_gnn.measuring.layers import parse_spec
+from prenet_gnn.measuring.runner import base_record
+
+ROOT = Path(__file__).resolve().parents[1]
+SWEEPS = sorted((ROOT / "experiments" / "sweeps").glob("*.toml"))
+SIX = """
+seed = 1
+threads = 1
+max_iteration_s = 5.0
+[[models]]
+specs = ["net:a", "net:b"]
+batch_sizes = [1, 2, 4]
+workloads = [{ mode = "infer", optimizer = "none" }]
+"""
+
+
+@pytest.fixture
+def six(tmp_path):
+    path = tmp_path / "six.toml"
+    path.write_text(SIX)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def known_device(monkeypatch):
+    monkeypatch.setattr(runner, "_hardware", lambda device: ("Test CPU", None))
+
+
+def fake(seconds=0.01, fail=None, seen=None):
+    """Stands in for a measurement; `fail` maps (model, batch size) to a status or an exception."""
+
+    def measure(model, batch, image, seq, workload, device, threads, effort):
+        if seen is not None:
+            seen.append((model, batch))
+        found = (fail or {}).get((model, batch))
+        if isinstance(found, BaseException):
+            raise found
+        base = base_record(model, batch, image, seq, workload, device)
+        status = found or "ok"
+        return dataclasses.replace(
+            base, threads=threads, status=status, seconds=seconds if status == "ok" else None
+        )
+
+    return measure
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
+def test_sweep_files_hold_valid_points(path):
+    sweep = load_sweep(path)
+    assert len(set(sweep.points)) == len(sweep.points)
+    for point in sweep.points[:200]:
+        if point.model.startswith(("layer:", "net:")):
+            parse_spec(point.model)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("layers", 3000), ("models", 300), ("gpu", 400), ("gpu_layers", 1500)],
+)
+def test_sweeps_are_large_enough(name, least):
+    assert len(load_sweep(name).points) >= least
+
+
+def test_same_file_same_points(six):
+    assert load_sweep(six).points == load_sweep(six).points
+
+
+def test_batch_sizes_of_a_series_rise(six):
+    batches = [p.batch_size for p in load_sweep(six).points if p.model == "net:a"]
+    assert batches == [1, 2, 4]
+
+
+def test_all_points_once_and_never_twice(six, tmp_path):
+    out = tmp_path / "m.jsonl"
+    summary = run_sweep(six, out, device="cpu", progress=False, measure=fake())
+    assert (summary.measured, summary.known, summary.remaining) == (6, 0, 0)
+    seen = []
+    summary = run_sweep(six, out, device="cpu", progress=False, measure=fake(seen=seen))
+    assert (summary.measured, summary.known) == (0, 6)
+    assert seen == []
+    assert len({r.key for r in read_records(out)}) == 6
+
+
+def test_time_limit_leaves_the_rest(six, tmp_path):
+    ticks = iter(range(0, 1000, 40))
+    summary = run_sweep(
+        six,
+        tmp_path / "m.jsonl",
+        minutes=2,
+        device="cpu",
+        progress=False,
+        measure=fake(),
+        now=lambda: next(ticks),
+    )
+    assert summary.measured == 2
+    assert summary.remaining == 4
+
+
+@pytest.mark.parametrize("status", ["oom", "slow"])
+def test_what_does_not_fit_spares_larger_batches(six, tmp_path, status):
+    out = tmp_path / "m.jsonl"
+    measure = fake(fail={("net:a", 2): "oom"}) if status == "oom" else fake(seconds=9.0)
+    summary = run_sweep(six, out, device="cpu", progress=False, measure=measure)
+    assert summary.skipped == (1 if status == "oom" else 4)
+    again = run_sweep(six, out, device="cpu", progress=False, measure=measure)
+    assert again.measured == 0
+    assert again.skipped == summary.skipped
+
+
+@pytest.mark.parametrize("error", [MeasureError("odd"), ValueError("two\nlines")])
+def test_an_error_is_recorded_and_the_sweep_goes_on(six, tmp_path, error):
+    out = tmp_path / "m.jsonl"
+    summary = run_sweep(
+        six, out, device="cpu", progress=False, measure=fake(fail={("net:b", 1): error})
+    )
+    assert summary.failed == 1
+    assert summary.measured == 6
+    failed = [r for r in read_records(out) if r.status == "error"]
+    assert len(failed) == 1
+    assert "\n" not in failed[0].error
+
+
+def test_a_point_that_kills_the_process_is_given_up(six, tmp_path):
+    out = tmp_path / "m.jsonl"
+    killer = fake(fail={("net:a", 1): KeyboardInterrupt()})
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(six, out, device="cpu", progress=False, measure=killer)
+    summary = run_sweep(six, out, device="cpu", progress=False, measure=killer)
+    assert summary.failed == 1
+    crashed = [r for r in read_records(out) if r.status == "crash"]
+    assert [(r.model, r.batch_size) for r in crashed] == [("net:a", 1)]
+
+
+CHILD = """
+import dataclasses, sys, time
+from prenet_gnn.measuring import runner, run_sweep
+runner._hardware = lambda device: ("Test CPU", None)
+def measure(model, batch, image, seq, workload, device, threads, effort):
+    time.sleep(0.05)
+    base = runner.base_record(model, batch, image, seq, workload, device)
+    return dataclasses.replace(base, threads=threads, seconds=0.01, samples_s=(0.01,) * 200)
+run_sweep(sys.argv[1], sys.argv[2], device="cpu", progress=False, measure=measure)
+"""
+
+
+def test_kill_and_resume_leave_no_torn_and_no_double_line(tmp_path):
+    sweep, out = tmp_path / "s.toml", tmp_path / "m.jsonl"
+    sweep.write_text(SIX.replace("[1, 2, 4]", str(list(range(1, 21)))))
+    command = [sys.executable, "-c", CHILD, str(sweep), str(out)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    child = subprocess.Popen(command, env=environment)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (out.exists() and out.stat().st_size > 6000):
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    before = len(read_records(out))
+    assert 0 < before < 40
+    summary = run_sweep(sweep, out, device="cpu", progress=False, measure=fake())
+    records = read_records(out)
+    assert summary.known == before
+    assert len(records) == len({r.key for r in records}) == 40
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no \\[\\[layers\\]\\]"),
+        ("colour = 1", "unknown key 'colour'"),
+        ("[[models]]\nspecs = []", "needs 'specs'"),
+        ('[[models]]\nspecs = ["x"]\nworkloads = [{ speed = 1 }]', "workload keys are mode"),
+        ('[[models]]\nspecs = ["x"]\nworkloads = [{ mode = "trian" }]', "Did you mean 'train'"),
+        ('[[layers]]\nfamily = "conf"', "Known: attention"),
+        ('[[layers]]\nfamily = "dense"\nmax_gflops = 0.0', "within its limits"),
+        ("=", "cannot read"),
+    ],
+)
+def test_bad_sweep_files(tmp_path, text, message):
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_sweep(path)
+
+
+def test_unknown_sweep_lists_the_known():
+    with pytest.raises(ConfigError, match="gpu, gpu_compiled, gpu_layers, layers, models, small"):
+        load_sweep("mdels")
+
+
+def test_gpu_script_in_its_small_setting(tmp_path, capsys):
+    """The whole script with real measurements on the CPU, then packing."""
+    arguments = ["--small", "--out", str(tmp_path), "--quiet"]
+    assert gpu_sweep.main(arguments) == 0
+    assert "11 measured" in capsys.readouterr().out
+    records = read_records(tmp_path / "models.jsonl")
+    assert [r.error for r in records if r.status != "ok"] == []
+    assert all(r.seconds > 0 and r.threads == 1 for r in records)
+    assert gpu_sweep.main(arguments) == 0
+    assert "11 known before" in capsys.readouterr().out
+
+    target = tmp_path / "m.jsonl.gz"
+    assert pack_records.main([str(tmp_path / "models.jsonl"), str(target)]) == 0
+    first = target.read_bytes()
+    assert len(read_records(target)) == 11
+    assert pack_records.main([str(tmp_path / "models.jsonl"), str(target)]) == 0
+    assert target.read_bytes() == first
+
+
+def test_gpu_script_without_a_gpu_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert gpu_sweep.main(["--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert "no CUDA device" in error
+    assert error.count("\n") == 1
