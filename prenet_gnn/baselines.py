@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 # Predictions below one kernel launch are not times; linear models produce them for small graphs.
 SHORTEST_S = 1e-6
-# Relative size of the ridge that keeps nearly equal feature columns from cancelling each other.
-RIDGE = 1e-6
+# Directions in which the feature columns vary less than this are rounding, not information.
+SMALLEST_SINGULAR = 1e-9
 
 
 class Baseline(ABC):
@@ -140,9 +140,8 @@ class _Linear(Baseline):
         x = self._design(rows)
         self._scale = np.maximum(np.abs(x).max(axis=0), np.finfo(np.float64).tiny)
         weighted = (x / self._scale) / seconds[:, None]
-        gram = weighted.T @ weighted
-        ridge = RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
-        self._weights = np.linalg.solve(gram + ridge, weighted.sum(axis=0))
+        # The smallest of equally good solutions: columns may be multiples of each other.
+        self._weights = np.linalg.lstsq(weighted, np.ones(len(x)), rcond=SMALLEST_SINGULAR)[0]
 
     def _predict(self, rows: pd.DataFrame) -> Floats:
         product: Floats = (self._design(rows) / self._scale) @ self._weights
@@ -165,7 +164,7 @@ class FlopsRegression(_Linear):
 
 @register_baseline("linear")
 class LinearRegression(_Linear):
-    """Linear regression on every numeric column of the table (pooled features of graph and device)."""
+    """Linear regression on every numeric column (pooled features of graph and device)."""
 
     def _fit(self, rows: pd.DataFrame, seconds: Floats) -> None:
         self._names = [str(n) for n in rows.columns if rows[n].dtype.kind in "iufb"]

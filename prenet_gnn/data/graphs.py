@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -23,7 +22,7 @@ from prenet_gnn.data.keys import (
     graph_path,
     graph_requests,
 )
-from prenet_gnn.data.pool import Job, chunks_of, is_done
+from prenet_gnn.data.pool import Job, chunks_of, is_done, is_in_use
 from prenet_gnn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -182,21 +181,10 @@ def _prepare(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in [*folder.glob(".*.tmp*"), *folder.glob("*.running")]:
-            pid = path.name.rsplit(".pid", 1)[-1].split(".")[0]
-            if not (pid.isdigit() and _is_alive(int(pid))):
+            if not is_in_use(path):
                 path.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(f"the cache folder {folder} cannot be used: {error.strerror}.") from None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 @contextlib.contextmanager

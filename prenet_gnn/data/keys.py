@@ -51,9 +51,9 @@ class GraphKey:
     def stem(self) -> str:
         """File name without suffix; the hash keeps names apart that differ in odd characters."""
         sizes = f"{self.image_size}-{self.seq_len}-{self.mode}-{self.attention}"
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", self.model)[:80]
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{self.library}-{self.model}")[-100:].lstrip(".-")
         digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:8]
-        return f"{self.library}-{plain}-{sizes}-{digest}"
+        return f"{plain}-{sizes}-{digest}"
 
 
 def graph_requests(frame: pd.DataFrame) -> pd.Series:

@@ -90,6 +90,8 @@ class Job:
         folder = graph_folder(self.root)
         suspects = 0
         for marker in folder.glob("*.running"):
+            if is_in_use(marker):
+                continue
             key = GraphKey(**json.loads(marker.read_text(encoding="utf-8")))
             marker.unlink(missing_ok=True)
             self.deaths[key] += 1
@@ -114,3 +116,17 @@ def chunks_of(keys: list[GraphKey]) -> list[list[GraphKey]]:
         else:
             chunks.append([key])
     return chunks
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether the process whose number an unfinished file carries still runs."""
+    pid = path.name.rsplit(".pid", 1)[-1].split(".")[0]
+    if not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

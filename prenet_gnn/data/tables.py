@@ -13,7 +13,7 @@ import pandas as pd
 
 from prenet_gnn.data.reading import RowProblem, lines, raise_first, read_table
 from prenet_gnn.data.schema import MEASUREMENTS, MEMORY, OPERATORS
-from prenet_gnn.errors import DataError, UnknownHardwareError
+from prenet_gnn.errors import ConfigError, DataError, UnknownHardwareError
 from prenet_gnn.hardware import get_hardware
 from prenet_gnn.workload import OPTIMIZERS, PHASES, PRECISIONS
 
@@ -169,7 +169,7 @@ def device_name(name: str) -> str:
     """Catalogue name of a device; empty where the catalogue does not have it."""
     try:
         return str(get_hardware(name).name)
-    except UnknownHardwareError:
+    except (UnknownHardwareError, ConfigError):
         return ""
 
 

@@ -76,12 +76,18 @@ def _trace(key: GraphKey, root: Path, data_dir: Path | None) -> tuple[OpGraph, b
     )
     # Every attention module of timm that can choose carries this attribute.
     has_choice = key.library != "timm" or any(hasattr(m, "fused_attn") for m in model.modules())
-    graph = trace(model, args, {**kwargs, **_padding_mask(model, kwargs)})
+    graph = trace(
+        model,
+        args,
+        {**kwargs, **_padding_mask(model, kwargs)},
+        backend="record",
+        unknown_ops="ignore",
+    )
     return graph, has_choice
 
 
 def _padding_mask(model: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The mask that Switch Transformers makes itself in a real run, but not while it is exported."""
+    """The mask that Switch Transformers makes itself in a real run, but not under export."""
     kind = getattr(getattr(model, "config", None), "model_type", "")
     if kind != "switch_transformers" or "attention_mask" in kwargs:
         return {}
