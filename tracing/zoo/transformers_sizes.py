@@ -262,7 +262,7 @@ NEUSIGHT: dict[str, Size] = {
     ),
 }
 
-_TAIL = re.compile(r"(-hf|-uncased|-cased|-v0\.\d|-patch\d+-\d+.*|-base-uncased|-fp16)$")
+_TAIL = re.compile(r"(-hf|-uncased|-cased|-v0\.\d|-patch\d+-\d+.*|-fp16)$")
 
 
 def find(name: str) -> Size | None:
