@@ -127,10 +127,12 @@ class Call:
 
     @property
     def names(self) -> list[str]:
-        """Names such as `0`, `labels` or `targets'][0]['boxes`, unique within the call."""
+        """Names such as `0`, `labels` or `targets[0]['boxes']`, unique within the call."""
         result: list[str] = []
         for name in self.template.names:
-            short = name.removeprefix("[0]").removeprefix("[1]").strip("[]'\"") or "input"
+            # the first key says whether it is a positional or a named input
+            first, _, rest = name[3:].strip("[").partition("]")
+            short = (first.strip("'\"") + rest) or "input"
             result.append(f"{short}_{len(result)}" if short in result else short)
         return result
 

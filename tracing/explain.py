@@ -26,6 +26,9 @@ _VALUE_TEXTS = (
     "Cannot copy out of meta tensor",
     "on a meta tensor",
     "unbacked symbol",
+    "data-independent implementation",
+    "to number",
+    "out of meta",
 )
 
 

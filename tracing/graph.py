@@ -133,6 +133,17 @@ class OpGraph:
         """Bytes of all parameters, each tensor once."""
         return sum(p.spec.bytes for p in self.parameters if p.unique and not p.is_buffer)
 
+    @cached_property
+    def saved_bytes(self) -> int:
+        """Bytes that live from the forward to the backward pass, each storage once.
+
+        Views count as what they look at; parameters and buffers do not count; a checkpointed
+        region keeps its inputs alone. What a GPU keeps; see `tracing.memory` for the CPU.
+        """
+        from tracing.storages import saved_bytes
+
+        return saved_bytes(self)
+
     @property
     def unknown_ops(self) -> dict[str, int]:
         """Operators without a cost formula and how often each is called."""

@@ -13,17 +13,20 @@ from tracing.specs import OpNode
 from tracing.vocab import words
 
 SAVES_OUTPUT = words(
-    "relu sigmoid tanh exp sqrt rsqrt reciprocal softmax log_softmax _softmax _log_softmax elu "
-    "selu celu expm1 exp2 cumprod threshold sinc"
+    "relu sigmoid tanh exp sqrt rsqrt reciprocal softmax log_softmax _softmax _log_softmax "
+    "_safe_softmax expm1 exp2 cumprod sinc polar"
 )
 SAVES_INPUT = words(
-    "gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu mish softplus prelu logsigmoid "
-    "log_sigmoid log log2 log10 log1p sin cos tan erf erfc abs square clamp clip clamp_min "
-    "clamp_max pow sinh cosh asin acos atan var std var_mean std_mean glu hardshrink softshrink "
-    "logit avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool3d erfinv angle sgn tanhshrink"
+    "gelu silu hardswish hardsigmoid hardtanh relu6 leaky_relu mish softplus logsigmoid elu selu "
+    "log_sigmoid log log2 log10 log1p sin cos tan erf erfc abs square clamp clip clamp_min celu "
+    "clamp_max pow sinh cosh asin acos atan var glu hardshrink softshrink logit threshold erfinv "
+    "angle sgn tanhshrink xlogy cdist"
 )
-SAVES_BOTH = words("norm linalg_vector_norm logsumexp amax amin prod nan_to_num")
-SAVES_OTHERS = words("mul div multiply divide true_divide")
+SAVES_BOTH = words("norm linalg_vector_norm logsumexp amax amin prod nan_to_num std var_mean")
+DIVISIONS = words("div divide true_divide")
+# In place these formulas read the result; all others keep a copy of what they overwrite.
+INPLACE_SAVES_OUTPUT = SAVES_OUTPUT | words("leaky_relu elu selu celu rrelu")
+SAVES_OPERANDS = words("maximum minimum atan2 addcdiv fmod max min copysign hypot logaddexp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +48,32 @@ def _make(node: OpNode, inputs: tuple[int, ...], outputs: tuple[int, ...], extra
 def _product_operands(node: OpNode) -> tuple[int, ...]:
     """Operands of a product are kept where another operand needs its gradient."""
     needs = node.needs_grad
+    if node.kind in ("conv", "conv_transpose") or node.op in ("bilinear", "_trilinear"):
+        # one backward kernel for all gradients: it keeps input and weight whatever is needed
+        return tuple(range(min(2 + (node.kind == "matmul"), len(needs))))
     first = 1 if node.op in ("addmm", "baddbmm", "addbmm", "addmv") else 0
     operands = [i for i in range(first, len(needs)) if not _is_bias(node, i)]
     return tuple(i for i in operands if any(needs[j] for j in operands if j != i))
 
 
 def _is_bias(node: OpNode, position: int) -> bool:
-    return (
-        node.kind in ("conv", "conv_transpose", "linear") and position == 2 and (node.op != "addmm")
-    )
+    return node.kind == "linear" and position == 2 and node.op != "addmm"
 
 
-def saved_by(node: OpNode) -> Saved:
+def saved_by(node: OpNode, device: str = "cuda") -> Saved:
     """Tensors that this call keeps for its backward; nothing where autograd records nothing.
+
+    Args:
+        node: The call.
+        device: `cuda` or `cpu`; a few kernels keep other things on the CPU.
 
     Shapes:
         The sizes are those of `node.input_specs` and `node.output_specs`, in bytes.
     """
     if not node.differentiable:
         return Saved()
+    if device == "cpu" and node.kind in _CPU_RULES:
+        return _CPU_RULES[node.kind](node)
     rule = _RULES.get(node.kind)
     if rule is not None:
         return rule(node)
@@ -75,14 +85,27 @@ def _products(node: OpNode) -> Saved:
 
 
 def _attention(node: OpNode) -> Saved:
-    query, key = node.input_specs[:2]
-    rows = math.prod(query.shape[:-1])
-    positions = tuple(range(min(3, len(node.input_specs))))
     if node.attrs.get("backend") == "math":
-        # the score matrix after softmax, and the scaled query and key
-        extra = rows * key.shape[-2] * (query.bytes // max(query.numel, 1))
-        return _make(node, positions, (), extra)
+        return _math_attention(node, mask_bytes=1)
+    rows = math.prod(node.input_specs[0].shape[:-1])
     return _make(node, tuple(range(len(node.input_specs))), (0,), 4 * rows)
+
+
+def _math_attention(node: OpNode, mask_bytes: int) -> Saved:
+    """The scaled query and key, the scores after softmax, and the value."""
+    query, key = node.input_specs[:2]
+    item = query.bytes // max(query.numel, 1)
+    scores = math.prod(query.shape[:-1]) * key.shape[-2]
+    extra = query.bytes + key.bytes + scores * item
+    if float(node.attrs.get("dropout_p", 0) or 0) > 0:
+        extra += scores * (item + mask_bytes)  # the scores after dropout, and its mask
+    return _make(node, (2,), (), extra)
+
+
+def _attention_cpu(node: OpNode) -> Saved:
+    if float(node.attrs.get("dropout_p", 0) or 0) > 0:  # no fused kernel for this
+        return _math_attention(node, mask_bytes=node.input_specs[0].bytes // node.tensor(0).numel)
+    return _attention(node)
 
 
 def _batch_norm(node: OpNode) -> Saved:
@@ -115,22 +138,55 @@ def _pool(node: OpNode) -> Saved:
     return _make(node, (0,), (), 0)
 
 
+def dropout_active(node: OpNode) -> bool:
+    """Whether a dropout call drops anything; otherwise it returns its input itself."""
+    return bool(node.attrs.get("train", True)) and float(node.attrs.get("p", 0.5) or 0) > 0
+
+
 def _dropout(node: OpNode) -> Saved:
-    active = bool(node.attrs.get("train", True)) and float(node.attrs.get("p", 0.5) or 0) > 0
-    return _make(node, (), (), node.output.numel if active else 0)  # a bool mask
+    return _make(node, (), (), node.output.numel if dropout_active(node) else 0)  # a bool mask
+
+
+def _dropout_cpu(node: OpNode) -> Saved:
+    if not dropout_active(node):
+        return Saved()
+    spec = node.output
+    if node.op.startswith("feature") or node.op in ("dropout1d", "dropout2d", "dropout3d"):
+        return _make(node, (), (), spec.bytes // max(math.prod(spec.shape[2:]), 1))
+    return _make(node, (), (), spec.bytes)  # the noise that is multiplied with
+
+
+def _rms_norm_cpu(node: OpNode) -> Saved:
+    # made of single operators: the input, the inverse norm, and the product that meets the weight
+    own = _rms_norm(node)
+    extra = node.output.bytes if len(node.needs_grad) > 1 and node.needs_grad[1] else 0
+    return _make(node, own.inputs, (), own.extra_bytes + extra)
+
+
+def _activation_cpu(node: OpNode) -> Saved:
+    saved = _pointwise(node)
+    if node.op in ("log_sigmoid", "logsigmoid"):  # keeps exp(-|x|) as well
+        return _make(node, saved.inputs, (), node.tensor(0).bytes)
+    return saved
 
 
 def _loss(node: OpNode) -> Saved:
     if node.op == "cross_entropy_loss":
         return _make(node, (1,), (), node.tensor(0).bytes + 4)  # log-softmax, target, weight sum
-    if node.op.startswith("nll_loss"):
-        return _make(node, (1,), (), 4)
-    return _make(node, (0, 1), (), 0)
+    return _make(node, (0, 1), (), 4 if node.op.startswith("nll_loss") else 0)
 
 
 def _integer_inputs(node: OpNode) -> Saved:
     kept = tuple(i for i, spec in enumerate(node.input_specs) if not spec.is_floating)
     return _make(node, kept, (), 0)
+
+
+def _sort(node: OpNode) -> Saved:
+    return _make(node, (), (1,) if len(node.output_specs) > 1 else (), 0)
+
+
+def _interpolate(node: OpNode) -> Saved:
+    return _make(node, (0, 1) if node.op.startswith("grid_sampler") else (), (), 0)
 
 
 def _rnn(node: OpNode) -> Saved:
@@ -151,27 +207,41 @@ def _reduce(node: OpNode) -> Saved:
 
 def _binary(node: OpNode) -> Saved:
     op, needs = node.op, node.needs_grad
-    if op in SAVES_OTHERS:
-        kept = [i for i in range(len(needs)) if any(n for j, n in enumerate(needs) if j != i)]
-        if op not in ("mul", "multiply") and len(needs) > 1 and needs[0] and 1 not in kept:
-            kept.append(1)
-        return _make(node, tuple(kept), (), 0)
-    if op in ("pow",):
+    if op in ("mul", "multiply", "addcmul"):
+        first = 1 if op == "addcmul" else 0
+        factors = range(first, len(needs))
+        return _make(
+            node, tuple(i for i in factors if any(needs[j] for j in factors if j != i)), (), 0
+        )
+    if op in DIVISIONS:
+        kept = ((0,) if len(needs) > 1 and needs[1] else ()) + ((1,) if len(needs) > 1 else ())
+        return _make(node, kept, (), 0)
+    if op == "pow":
         return _make(node, tuple(range(len(needs))), (0,) if len(needs) > 1 else (), 0)
     if op in ("where", "masked_fill"):
         position = 0 if op == "where" else 1
         return _make(node, (position,) if len(needs) > position else (), (), 0)
-    if op in ("maximum", "minimum", "atan2", "lerp", "addcmul", "addcdiv", "fmod", "clamp_min"):
+    if op == "lerp":
+        weight = (2,) if len(needs) > 2 else ()
+        return _make(node, ((0, 1) if len(needs) > 2 and needs[2] else ()) + weight, (), 0)
+    if op in SAVES_OPERANDS:
         return _make(node, tuple(range(len(needs))), (), 0)
-    return Saved()
+    return _pointwise(node)
 
 
 def _pointwise(node: OpNode) -> Saved:
-    if node.op in SAVES_OUTPUT or (node.inplace and node.kind == "activation"):
+    op = node.op
+    if node.inplace and op in INPLACE_SAVES_OUTPUT:
         return _make(node, (), (0,), 0)
-    if node.op in SAVES_INPUT:
+    if node.inplace and op in SAVES_INPUT:
+        return _make(node, (), (), node.tensor(0).bytes)  # a copy of what is overwritten
+    if op in SAVES_OUTPUT:
+        return _make(node, (), (0,), 0)
+    if op in ("prelu", "_prelu_kernel"):
+        return _make(node, (0, 1), (), 0)
+    if op in SAVES_INPUT:
         return _make(node, (0,), (), 0)
-    if node.op in SAVES_BOTH:
+    if op in SAVES_BOTH:
         return _make(node, (0,), (0,), 0)
     return Saved()
 
@@ -180,6 +250,13 @@ _RULES = {
     "conv": _products, "conv_transpose": _products, "linear": _products, "matmul": _products,
     "attention": _attention, "batch_norm": _batch_norm, "layer_norm": _layer_norm,
     "group_norm": _group_norm, "rms_norm": _rms_norm, "pool": _pool, "dropout": _dropout,
-    "loss": _loss, "embedding": _integer_inputs, "index": _integer_inputs, "sort": _integer_inputs,
+    "loss": _loss, "embedding": _integer_inputs, "index": _integer_inputs, "sort": _sort,
+    "interpolate": _interpolate,
     "rnn": _rnn, "reduce": _reduce, "binary": _binary,
 }  # fmt: skip
+_CPU_RULES = {
+    "dropout": _dropout_cpu,
+    "rms_norm": _rms_norm_cpu,
+    "attention": _attention_cpu,
+    "activation": _activation_cpu,
+}
