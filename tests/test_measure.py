@@ -240,6 +240,7 @@ def test_profile_names_operators(known_device):
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
         MemoryError(),
     ],
 )
@@ -255,7 +256,7 @@ def test_out_of_memory_is_a_result(known_device, monkeypatch, error):
 
 
 def test_huge_tensor_is_out_of_memory(known_device):
-    record = measure_model("layer:dense?in=1000000", 1 << 30, workload=Workload(), device="cpu")
+    record = measure_model("layer:dense?in=64", 1 << 44, workload=Workload(), device="cpu")
     assert record.oom
 
 
@@ -267,7 +268,6 @@ def test_huge_tensor_is_out_of_memory(known_device):
         (("layer:dense?in=x", 1), MeasureError, "whole number"),
         (("layer:attention?dim=10&heads=3", 1), MeasureError, "multiple of heads"),
         (("layer:conv?padding=odd", 1), MeasureError, "same, valid"),
-        (("layer:positional", 1), MeasureError, "nothing to train"),
     ],
 )
 def test_bad_specs_are_one_clear_line(known_device, arguments, error, text):

@@ -9,6 +9,15 @@ from prenet_gnn.measuring.errors import MeasureError
 if TYPE_CHECKING:
     import torch
 
+# How allocators other than CUDA's own say it
+OUT_OF_MEMORY = (
+    "not enough memory",
+    "can't allocate memory",
+    "out of memory",
+    "cudnn_status_alloc_failed",
+    "cublas_status_alloc_failed",
+)
+
 
 def default_device() -> str:
     """The accelerator of this machine, or its CPU."""
@@ -49,6 +58,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and (
-        "not enough memory" in text or "out of memory" in text or "cudnn_status_alloc" in text
-    )
+    return isinstance(error, RuntimeError) and any(sign in text for sign in OUT_OF_MEMORY)

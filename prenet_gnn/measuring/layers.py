@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from prenet_gnn.measuring.devices import is_out_of_memory
 from prenet_gnn.measuring.errors import MeasureError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def build_own(spec: str, shape: Shape) -> tuple[torch.nn.Module, tuple[Any, ...]
         with torch.device(shape.device):
             return FAMILIES[name].build(options, shape)
     except (RuntimeError, ValueError, AssertionError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        if is_out_of_memory(error):
             raise
         raise MeasureError(f"{spec} cannot be built: {error}") from None
 

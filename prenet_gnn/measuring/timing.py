@@ -261,15 +261,22 @@ def quantile(samples: list[float], share: float) -> float:
     return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
+def _robust_std(samples: list[float]) -> float:
+    median = statistics.median(samples)
+    return MAD_TO_STD * statistics.median(abs(sample - median) for sample in samples)
+
+
 def summarize(samples: list[float]) -> Spread:
     """Median, spread, drift and outliers of at least one sample."""
     median = statistics.median(samples)
-    robust_std = MAD_TO_STD * statistics.median(abs(s - median) for s in samples)
+    robust_std = _robust_std(samples)
     third = len(samples) // 3
     drift = False
     if third >= 3:
-        change = statistics.median(samples[-third:]) - statistics.median(samples[:third])
-        drift = abs(change) > max(DRIFT_TOLERANCE * median, 2 * robust_std)
+        first, last = samples[:third], samples[-third:]
+        change = abs(statistics.median(last) - statistics.median(first))
+        noise = max(_robust_std(first), _robust_std(last))
+        drift = change > max(DRIFT_TOLERANCE * median, 2 * noise)
     limit = median + max(5 * robust_std, 0.02 * median)
     return Spread(
         median_s=median,
