@@ -40,16 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         app(args=words, prog_name="prenet")
     except SystemExit as stop:
-        return _status(stop.code)
+        status = _status(stop.code)
     except KeyboardInterrupt:
-        print("prenet: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        status = EXIT_INTERRUPTED
     except Exception as error:
         if debug:
             raise
         print(f"prenet: {_line(error)}", file=sys.stderr)
         return EXIT_USER_ERROR
-    return 0
+    else:
+        status = 0
+    # typer swallows the interrupt of a command and only passes its status on
+    if status == EXIT_INTERRUPTED:
+        print("prenet: interrupted", file=sys.stderr)
+    return status
 
 
 def _status(code: object) -> int:

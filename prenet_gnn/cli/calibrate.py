@@ -24,7 +24,10 @@ def calibrate(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the corrections go.")
     ],
 ) -> None:
-    """Fits a few corrections to your measurements; `prenet predict --calibration` uses them."""
+    """Fits corrections to your own measurements.
+
+    `prenet predict --calibration FILE` uses them.
+    """
     from prenet_gnn.calibration import calibrate as fit
     from prenet_gnn.measuring import read_records
 

@@ -15,7 +15,7 @@ SHOWN_PROBLEMS = 20
 
 def register(app: typer.Typer) -> None:
     """Adds the group of commands."""
-    group = typer.Typer(help="The measured data that the weights are trained on.")
+    group = typer.Typer(help="Fetches or checks the measured data.")
     group.command()(fetch)
     group.command()(check)
     app.add_typer(group, name="data", no_args_is_help=True)

@@ -24,7 +24,7 @@ def evaluate(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Compares predictions with measured times: errors by source, device and precision."""
+    """Compares predictions with measured times."""
     from prenet_gnn.cli._text import emit, json_text
     from prenet_gnn.evaluation import run_evaluation
 

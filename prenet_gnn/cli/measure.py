@@ -45,7 +45,10 @@ def measure(
     minutes: Annotated[float | None, typer.Option(help="Time limit of a sweep.")] = None,
     json: Json = False,
 ) -> None:
-    """Measures iterations on this machine: time, split, memory; one JSON line each."""
+    """Measures a model on this machine.
+
+    Adds one JSON line with times, split and memory per model to the records file.
+    """
     if (model is None) == (sweep is None):
         raise typer.BadParameter("give either a model or --sweep, and not both")
     if sweep is not None:

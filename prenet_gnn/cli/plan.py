@@ -59,7 +59,11 @@ def plan(
     seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
     json: Json = False,
 ) -> None:
-    """Finds device, batch size and precision for a whole run: fastest, cheapest or thriftiest."""
+    """Finds device and settings for a whole run.
+
+    Searches batch size, precision, layout and compilation on every device for the fastest, cheapest
+    or thriftiest run within the limits, and says which limit binds.
+    """
     from prenet_gnn import planner
     from prenet_gnn.cli._text import emit, json_text
     from prenet_gnn.planner.prices import parse_prices

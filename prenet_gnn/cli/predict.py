@@ -48,7 +48,7 @@ def predict(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Predicts the time of one iteration, where it goes, and the peak memory."""
+    """Predicts the time and memory of one iteration."""
     if (model is None) == (table is None):
         raise typer.BadParameter("give either a model or --table, and not both")
     if table is not None:

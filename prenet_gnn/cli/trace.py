@@ -31,7 +31,7 @@ def trace(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Traces a model into a graph of operators: FLOPs, parameters, bytes."""
+    """Lists a model's operators, FLOPs and parameters."""
     from prenet_gnn.cli._graphs import graph_of
     from prenet_gnn.cli._text import emit, json_text
 
