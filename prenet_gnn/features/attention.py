@@ -1,0 +1,83 @@
+"""Rewrites fused attention as the separate operators that ran before fused kernels existed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tracing import OpNode, Source, TensorSpec
+
+if TYPE_CHECKING:
+    from tracing import OpGraph
+
+
+def eager_attention(graph: OpGraph) -> OpGraph:
+    """The graph with every fused attention call split up.
+
+    Scale, scores, mask, softmax, dropout and weighted sum become calls of their own, as in the
+    attention modules of timm and transformers when fused attention is off.
+    """
+    if not any(node.kind == "attention" for node in graph.nodes):
+        return graph
+    nodes: list[OpNode] = []
+    moved: dict[int, int] = {}
+    for node in graph.nodes:
+        sources = tuple(
+            replace(s, node=moved[s.node]) if s.kind == "node" else s for s in node.sources
+        )
+        node = replace(node, index=len(nodes), sources=sources)
+        if node.kind == "attention" and len(node.input_specs) >= 3:
+            nodes.extend(_split(node))
+        else:
+            nodes.append(node)
+        moved[len(moved)] = len(nodes) - 1
+    outputs = tuple(
+        replace(s, node=moved[s.node]) if s.kind == "node" else s for s in graph.outputs
+    )
+    return graph.replace(nodes=tuple(nodes), outputs=outputs, retrace=None, probe=None)
+
+
+def _split(node: OpNode) -> list[OpNode]:
+    query, key, value = node.input_specs[:3]
+    scores = TensorSpec((*query.shape[:-1], key.shape[-2]), query.dtype)
+    keys = TensorSpec((*key.shape[:-2], key.shape[-1], key.shape[-2]), key.dtype)
+    needs = (*node.needs_grad, False, False, False)
+    start, made = node.index, []
+
+    def call(
+        op: str,
+        kind: str,
+        inputs: list[tuple[Source, TensorSpec, bool]],
+        out: TensorSpec,
+        **attrs: object,
+    ) -> tuple[Source, TensorSpec, bool]:
+        grads = tuple(need for _, _, need in inputs)
+        made.append(
+            replace(
+                node,
+                index=start + len(made),
+                name=f"{node.name}_{op.split('.')[0]}",
+                target=f"aten.{op}",
+                kind=kind,
+                sources=tuple(s for s, _, _ in inputs),
+                input_specs=tuple(s for _, s, _ in inputs),
+                output_specs=(out,),
+                attrs=dict(attrs),
+                needs_grad=grads if node.differentiable else (False,) * len(grads),
+                differentiable=node.differentiable and any(grads),
+            )
+        )
+        return Source("node", made[-1].index), out, node.differentiable and any(grads)
+
+    q = call("mul.Tensor", "binary", [(node.sources[0], query, needs[0])], query, other=1.0)
+    score = call("matmul.default", "matmul", [q, (node.sources[1], keys, needs[1])], scores)
+    if len(node.input_specs) > 3:
+        mask = (node.sources[3], node.input_specs[3], needs[3])
+        score = call("add.Tensor", "binary", [score, mask], scores)
+    weights = call("softmax.int", "softmax", [score], scores, dim=-1)
+    rate = node.attrs.get("dropout_p", 0.0)
+    weights = call("dropout.default", "dropout", [weights], scores, p=rate, train=bool(rate))
+    call(
+        "matmul.default", "matmul", [weights, (node.sources[2], value, needs[2])], node.output
+    )
+    return made

@@ -1,0 +1,149 @@
+"""The numbers that describe one call, each with its meaning; the order is the order of columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracing.vocab import KINDS
+
+if TYPE_CHECKING:
+    from prenet_gnn.precision import Lowered
+    from tracing import OpNode
+
+SCHEMA_VERSION = 1
+
+# Operators that get an embedding of their own; all others share one by kind.
+OPERATORS = tuple(
+    "conv2d linear matmul bmm scaled_dot_product_attention batch_norm layer_norm group_norm rms_norm "
+    "softmax log_softmax relu gelu silu sigmoid tanh hardswish hardsigmoid hardtanh leaky_relu elu "
+    "prelu relu6 softplus mish add mul div sub pow where sqrt rsqrt exp sin cos neg clamp max_pool2d "
+    "avg_pool2d adaptive_avg_pool2d mean sum amax max linalg_vector_norm var cat stack clone "
+    "contiguous reshape flatten pad roll index gather index_select expand repeat pixel_shuffle "
+    "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d embedding dropout cross_entropy_loss "
+    "lstm gru einsum topk cumsum masked_fill normalize unfold im2col conv1d conv_transpose2d "
+    "instance_norm split chunk arange zeros ones tril erf log abs bernoulli div_ baddbmm addmm "
+    "square rsub glu".split()
+)
+OPERATOR_INDEX = {name: i + 1 for i, name in enumerate(OPERATORS)}
+
+
+def operator_index(node: OpNode) -> int:
+    """Row of the operator embedding; 0 for operators without their own."""
+    return OPERATOR_INDEX.get(node.op, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A call as a (batched) matrix product: `batch` products of `rows x inner` by `inner x cols`.
+
+    Calls that are no products have `rows * cols` output elements, `cols` of them contiguous.
+    """
+
+    batch: int = 1
+    rows: int = 1
+    cols: int = 1
+    inner: int = 1
+    kernel: int = 1
+    stride: int = 1
+
+
+def shape_of(node: OpNode) -> Shape:
+    """Sizes of the product or of the rows that a call works on."""
+    kind, out = node.kind, node.output
+    if kind in ("conv", "conv_transpose") and len(node.input_specs) > 1:
+        weight = node.tensor(1).shape
+        groups = int(node.attrs.get("groups", 1) or 1)
+        stride = node.attrs.get("stride", 1)
+        stride = stride[0] if isinstance(stride, list) and stride else stride
+        kernel = math.prod(weight[2:])
+        channels = out.shape[1] if len(out.shape) > 1 else 1
+        rows = out.numel // max(channels, 1)
+        return Shape(
+            groups, rows, max(channels // groups, 1), weight[1] * kernel, kernel, int(stride or 1)
+        )
+    if kind == "linear":
+        inner = node.tensor(1 if node.op == "addmm" else 0).shape[-1:]
+        cols = out.shape[-1] if out.shape else 1
+        return Shape(1, out.numel // max(cols, 1), cols, inner[0] if inner else 1)
+    if kind == "matmul" and len(out.shape) >= 2:
+        left = node.tensor(1 if node.op == "baddbmm" else 0).shape
+        batch = math.prod(out.shape[:-2])
+        return Shape(batch, out.shape[-2], out.shape[-1], left[-1] if left else 1)
+    if kind == "attention" and len(node.input_specs) > 1:
+        query, key = node.tensor(0).shape, node.tensor(1).shape
+        return Shape(math.prod(query[:-2]), query[-2], key[-2], query[-1])
+    if kind == "rnn" and len(node.tensor(0).shape) == 3:
+        data = node.tensor(0).shape
+        steps = data[1] if node.attrs.get("batch_first") else data[0]
+        return Shape(steps, data[0] * data[1] // max(steps, 1), out.shape[-1], data[-1])
+    base = node.tensor(0) if kind in ("reduce", "softmax", "pool", "loss") else out
+    cols = base.shape[-1] if base.shape else 1
+    channels = out.shape[1] if len(out.shape) == 4 else 1
+    return Shape(1, base.numel // max(cols, 1), cols, channels)
+
+
+NUMBERS = (
+    "log_batch", "log_rows", "log_cols", "log_inner", "log_kernel", "log_stride", "cols_by_8",
+    "inner_by_8", "cols_by_64", "inner_by_64", "is_depthwise", "is_grouped", "is_pointwise_conv",
+    "log_out", "log_in_per_out", "inputs", "broadcasts", "inplace", "has_bias", "copies",
+    "differentiable", "needs_input_grad", "needs_weight_grad", "training", "rank", "item_in",
+    "item_out", "casts", "log_intensity", "log_channels", "small_channels", "dilation",
+)  # fmt: skip
+WIDTH = len(KINDS) + len(NUMBERS)
+_KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
+
+
+def _log(value: float) -> float:
+    return math.log2(1.0 + max(value, 0.0)) / 8.0
+
+
+def describe(node: OpNode, low: Lowered, flops: float, moved_bytes: float) -> np.ndarray:
+    """Features of one call that no device enters.
+
+    Returns:
+        `(WIDTH,)` float32: one-hot kind, then the columns of `NUMBERS`.
+    """
+    row = np.zeros(WIDTH, dtype=np.float32)
+    row[_KIND_INDEX.get(node.kind, _KIND_INDEX["other"])] = 1.0
+    row[len(KINDS) :] = _numbers(node, low, flops, moved_bytes)
+    return row
+
+
+def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float) -> list[float]:
+    s, out = shape_of(node), node.output
+    is_conv = node.kind in ("conv", "conv_transpose")
+    grouped = is_conv and s.batch > 1
+    product = node.kind in ("conv", "conv_transpose", "linear", "matmul", "attention")
+    total_in = sum(spec.numel for spec in node.input_specs)
+    dilation = node.attrs.get("dilation", 1)
+    dilation = dilation[0] if isinstance(dilation, list) and dilation else dilation
+    needs_weight = any(
+        need and source.kind == "param"
+        for need, source in zip(node.needs_grad, node.sources, strict=False)
+    )
+    needs_input = any(
+        need and source.kind != "param"
+        for need, source in zip(node.needs_grad, node.sources, strict=False)
+    )
+    channels = out.shape[1] if len(out.shape) == 4 else (out.shape[-1] if out.shape else 1)
+    return [
+        _log(s.batch), _log(s.rows), _log(s.cols), _log(s.inner), _log(s.kernel),
+        float(s.stride) / 2.0, float(product and s.cols % 8 == 0),
+        float(product and s.inner % 8 == 0), float(product) * (s.cols / 64 % 1.0),
+        float(product) * (s.inner / 64 % 1.0), float(grouped and s.cols * s.batch == s.batch),
+        float(grouped and s.cols > 1), float(is_conv and s.kernel == 1),
+        _log(out.numel), _log(total_in / max(out.numel, 1)), min(len(node.input_specs), 8) / 4.0,
+        float(len({spec.numel for spec in node.input_specs}) > 1 and node.kind == "binary"),
+        float(node.inplace), float(is_conv and len(node.input_specs) > 2),
+        float(bool(node.attrs.get("copies"))), float(node.differentiable), float(needs_input),
+        float(needs_weight),
+        float(bool(node.attrs.get("training", False) or node.attrs.get("train", False))),
+        len(out.shape) / 4.0, (low.item_in[0] if low.item_in else 4) / 4.0,
+        (low.item_out[0] if low.item_out else 4) / 4.0, len(low.casts) / 2.0,
+        _log(flops / max(moved_bytes, 1.0)), _log(channels), float(product and s.cols < 32),
+        (float(dilation) if isinstance(dilation, int | float) else 1.0) - 1.0,
+    ]  # fmt: skip

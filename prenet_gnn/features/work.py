@@ -1,0 +1,112 @@
+"""What a call asks of a device: arithmetic, memory traffic and launches, forward and backward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracing.costs import node_cost
+from tracing.saved import saved_by
+
+if TYPE_CHECKING:
+    from prenet_gnn.precision import Lowered
+    from tracing import OpNode
+
+# Columns of the work array, forward then backward.
+WORK = (
+    "forward_flops", "backward_flops", "forward_bytes", "backward_bytes", "forward_kernels",
+    "backward_kernels", "forward_calls", "backward_calls",
+)  # fmt: skip
+
+PRODUCTS = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention", "rnn"})
+NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "rms_norm"})
+
+
+def _forward_bytes(node: OpNode, low: Lowered) -> float:
+    written = sum(s.numel * i for s, i in zip(node.output_specs, low.item_out, strict=True))
+    if node.kind == "create":
+        return written
+    if node.kind == "view":
+        return 2.0 * written
+    read = [s.numel * i for s, i in zip(node.input_specs, low.item_in, strict=True)]
+    if node.kind in ("embedding", "index") and len(read) > 1 and not node.inplace:
+        table = max(range(len(read)), key=lambda i: read[i])
+        read[table] = min(read[table], written)
+    return float(sum(read) + written)
+
+
+def _cast_bytes(node: OpNode, low: Lowered) -> float:
+    return float(
+        sum(
+            node.input_specs[p].numel * (before + low.item_in[p])
+            for p, before in zip(low.casts, low.from_items, strict=True)
+        )
+    )
+
+
+def _backward_bytes(node: OpNode, low: Lowered) -> float:
+    if not node.differentiable:
+        return 0.0
+    grad_out = sum(
+        s.numel * i for s, i in zip(node.output_specs, low.item_out, strict=True) if s.is_floating
+    )
+    kept = saved_by(node)
+    saved = kept.extra_bytes if node.kind != "attention" else 0
+    saved += sum(node.input_specs[p].numel * low.item_in[p] for p in kept.inputs)
+    saved += sum(node.output_specs[p].numel * low.item_out[p] for p in kept.outputs)
+    written = sum(
+        s.numel * i
+        for s, i, need in zip(node.input_specs, low.item_in, node.needs_grad, strict=True)
+        if need
+    )
+    if node.kind in PRODUCTS and sum(node.needs_grad[:2]) > 1:
+        grad_out *= 2  # the gradients of input and weight each read it
+    return float(grad_out + saved + written)
+
+
+def _kernels(node: OpNode, low: Lowered) -> tuple[float, float]:
+    """Kernels launched forward and backward, without fusion."""
+    forward = 1.0 + len(low.casts)
+    if node.kind in ("conv", "conv_transpose") and len(node.input_specs) > 2:
+        forward += 1.0  # the bias is added by a kernel of its own
+    if node.kind == "batch_norm" and node.attrs.get("training"):
+        forward += 1.0  # counting the batches
+    if node.kind == "loss":
+        forward += 1.0
+    if not node.differentiable:
+        return forward, 0.0
+    needs = sum(node.needs_grad)
+    if node.kind in PRODUCTS:
+        backward = float(needs)
+    elif node.kind in NORMS:
+        backward = 1.0 if node.kind == "batch_norm" else 2.0
+    elif node.kind == "binary":
+        backward = float(needs) if node.op in ("mul", "div", "pow", "where") else 0.5 * needs
+    else:
+        backward = 1.0
+    return forward, backward + len(low.casts)
+
+
+def work_of(node: OpNode, low: Lowered) -> np.ndarray:
+    """Work of one call under its number formats.
+
+    Returns:
+        `(8,)` float64 in the order of `WORK`: FLOPs, bytes, kernels, host calls.
+    """
+    cost = node_cost(node)
+    forward_bytes, backward_bytes = _forward_bytes(node, low), _backward_bytes(node, low)
+    cast = _cast_bytes(node, low)
+    forward_kernels, backward_kernels = _kernels(node, low)
+    return np.array(
+        [
+            cost.forward_flops,
+            cost.backward_flops,
+            forward_bytes + cast,
+            backward_bytes + (cast if node.differentiable else 0.0),
+            forward_kernels,
+            backward_kernels,
+            1.0 + len(low.casts),
+            1.0 if node.differentiable else 0.0,
+        ]
+    )

@@ -1,0 +1,1 @@
+"""The network: physics first, a graph network that corrects it."""

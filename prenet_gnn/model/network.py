@@ -1,0 +1,283 @@
+"""Seconds per call: roofline terms times learned corrections, added up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from prenet_gnn.errors import ConfigError
+from prenet_gnn.features.schema import OPERATORS, WIDTH
+from prenet_gnn.model.device import DEVICE, FORMATS, RUN
+from prenet_gnn.model.layers import CONVS
+from tracing.vocab import KINDS
+
+# Kinds whose arithmetic is billed at a rate of its own.
+CLASSES = (("conv", "conv_transpose"), ("linear",), ("matmul", "attention"), ("rnn",))
+LOSS_COLUMN = KINDS.index("loss")
+# Starting points; training moves them. A kernel takes a few microseconds at least; PyTorch
+# dispatches an operator in about ten (both as seen in launch-bound rows of the data).
+KERNEL_S = 2e-6
+CALL_S = 8e-6
+VIEW_CALLS = 0.3
+# Largest correction, as a natural logarithm: a factor of 20 each way.
+MAX_LOG = 3.0
+SHARPNESS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Size of the network and which of its parts are on.
+
+    Attributes:
+        hidden: Width of node embeddings.
+        layers: Message passing steps; at most `features.template.ROUNDS`.
+        conv: Message passing layer, a key of `layers.CONVS`.
+        operator_embedding: Width of the embedding of operator names.
+        device_hidden: Width of the part that sees device-relative numbers.
+        dropout: Dropout on node embeddings.
+        use_device_head: Let device-relative numbers (waves, cache, balance) correct the times.
+        use_host: Model the host's dispatch as a second bound.
+        use_prior: Start from the roofline; without it times come from the network alone.
+        device_latents: Devices with a latent, plus one for unseen devices.
+        host_latents: Pairs of device and framework with a latent, plus one.
+        framework_latents: Frameworks with a latent, plus one.
+    """
+
+    hidden: int = 64
+    layers: int = 2
+    conv: str = "operator"
+    operator_embedding: int = 8
+    device_hidden: int = 24
+    dropout: float = 0.05
+    use_device_head: bool = True
+    use_host: bool = True
+    use_prior: bool = True
+    device_latents: int = 1
+    host_latents: int = 1
+    framework_latents: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ModelConfig:
+        """Checks names and builds the settings."""
+        unknown = set(data) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ConfigError(f"unknown model settings: {', '.join(sorted(unknown))}.")
+        return cls(**data)
+
+
+class Times(NamedTuple):
+    """What the network returns, in seconds.
+
+    Shapes:
+        `total (G,)`; `forward`, `backward`, `optimizer`, `zero_grad`, `copy`, `device`, `host` `(G,)`;
+        `node (N, 2)` forward and backward of one call of every class.
+    """
+
+    total: Tensor
+    forward: Tensor
+    backward: Tensor
+    optimizer: Tensor
+    device: Tensor
+    host: Tensor
+    node: Tensor
+    loss: Tensor
+    zero_grad: Tensor
+    copy: Tensor
+
+
+class TimeGNN(nn.Module):
+    """The predictor's network.
+
+    Time adds up: each call costs arithmetic, memory traffic and kernels; the device's sum and the
+    host's dispatch overlap, so the larger of the two decides (a smooth maximum).
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        """Starts as a plain roofline model: all corrections are zero."""
+        super().__init__()
+        self.config = config
+        h, formats, classes = config.hidden, len(FORMATS), len(CLASSES) + 1
+        self.operator = nn.Embedding(len(OPERATORS) + 1, config.operator_embedding)
+        self.encoder = nn.Sequential(
+            nn.Linear(WIDTH + config.operator_embedding + len(RUN), h),
+            nn.SiLU(),
+            nn.Linear(h, h),
+        )
+        self.convs = nn.ModuleList(CONVS[config.conv](h) for _ in range(config.layers))
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Sequential(nn.LayerNorm(h), nn.Linear(h, h), nn.SiLU(), nn.Linear(h, 8))
+        self.device_head = nn.Sequential(
+            nn.Linear(h + 6, config.device_hidden),
+            nn.SiLU(),
+            nn.Linear(config.device_hidden, 4),
+        )
+        for net in (self.head, self.device_head):
+            nn.init.zeros_(net[-1].weight)
+            nn.init.zeros_(net[-1].bias)
+        self.rate_logits = nn.Parameter(torch.full((formats, classes, 3), math.log(1 / 3)))
+        self.memory_log = nn.Parameter(torch.full((formats,), math.log(1.2)))
+        self.kernel_log = nn.Parameter(torch.zeros(formats))
+        self.call_log = nn.Parameter(torch.zeros(2, 8))
+        self.kind_calls = nn.Parameter(torch.zeros(2, len(KINDS)))
+        self.run_calls = nn.Linear(len(RUN), 2, bias=False)
+        self.spec_slopes = nn.Parameter(torch.zeros(3, 4))
+        self.step_log = nn.Parameter(torch.zeros(6))
+        self.sharpness = nn.Parameter(torch.tensor(SHARPNESS))
+        nn.init.zeros_(self.run_calls.weight)
+        self.device_latent = nn.Parameter(torch.zeros(config.device_latents, 4))
+        self.host_latent = nn.Parameter(torch.zeros(config.host_latents, 2))
+        self.framework_latent = nn.Parameter(torch.zeros(config.framework_latents, 2))
+        index = torch.full((len(KINDS),), len(CLASSES))
+        for number, kinds in enumerate(CLASSES):
+            for kind in kinds:
+                index[KINDS.index(kind)] = number
+        self.register_buffer("class_of_kind", index)
+        self.class_of_kind: Tensor
+
+    def embed(self, data: Data) -> Tensor:
+        """Embeddings of all calls, `(N, H)`; no device enters."""
+        features = [data.x, self.operator(data.operator), data.run[data.batch]]
+        x = self.encoder(torch.cat(features, dim=-1))
+        for conv in self.convs:
+            x = conv(x, data.edge_index, data.edge_attr)
+        embedded: Tensor = self.dropout(x)
+        return embedded
+
+    def forward(self, data: Data) -> Times:
+        """Seconds of every call and of every graph of a batch; see `model.batch.collate`."""
+        h = self.embed(data)
+        scale = MAX_LOG * torch.tanh(self.head(h) / MAX_LOG)
+        compute, memory, kernel = self._device_terms(data)
+        if not self.config.use_prior:
+            compute, memory = torch.ones_like(compute) * 1e-4, torch.ones_like(memory) * 1e-4
+        compute, memory = compute * scale[:, :2].exp(), memory * scale[:, 2:4].exp()
+        kernel = kernel * scale[:, 4:6].exp()
+        node = compute + memory + kernel
+        if self.config.use_device_head:
+            node = node * self._device_correction(h, data, compute, memory, kernel).exp()
+        if self.config.use_prior:
+            node = node * (data.work[:, 4:6] > 0)
+        return self._sum(data, node, scale[:, 6:8].exp())
+
+    def _latents(self, data: Data) -> Tensor:
+        latent = self.device_latent[data.latents[:, 0]]
+        return latent * (data.latents[:, :1] > 0)
+
+    def _device_terms(self, data: Data) -> tuple[Tensor, Tensor, Tensor]:
+        """Roofline seconds of every call, forward and backward, each `(N, 2)`."""
+        device, batch = data.device, data.batch
+        number = device[:, DEVICE.index("format")].long()
+        latent, specs = self._latents(data), self._specs(device)
+        kind = data.x[:, : len(KINDS)].argmax(dim=-1)
+        logits = self.rate_logits[number[batch], self.class_of_kind[kind]]
+        inverse = (logits - device[batch, :3]).exp().sum(dim=-1, keepdim=True)
+        adjust = latent[:, 0] + specs @ self.spec_slopes[0]
+        compute = data.work[:, :2] * inverse * adjust[batch, None].exp()
+        per_byte = self.memory_log[number] - device[:, 3] + latent[:, 1] + specs @ self.spec_slopes[1]
+        memory = data.work[:, 2:4] * per_byte[batch, None].exp()
+        per_kernel = self.kernel_log[number] + latent[:, 2] + specs @ self.spec_slopes[2]
+        kernel = KERNEL_S * data.work[:, 4:6] * per_kernel[batch, None].exp()
+        return compute, memory, kernel
+
+    def _specs(self, device: Tensor) -> Tensor:
+        """Four centred specifications, for slopes that are kept small: `(G, 4)`."""
+        balance = (device[:, 0] - device[:, 3] - 4.0) / 4.0
+        power = (device[:, 2] - device[:, 0]) / 4.0
+        year = device[:, 7] / 8.0
+        return torch.stack([balance, power, year, device[:, 10]], dim=-1)
+
+    def _device_correction(
+        self, h: Tensor, data: Data, compute: Tensor, memory: Tensor, kernel: Tensor
+    ) -> Tensor:
+        device, batch = data.device, data.batch
+        base = len(KINDS)
+        tiles = 8.0 * (data.x[:, base] + data.x[:, base + 1] + data.x[:, base + 2]) - 14.0
+        waves = (tiles - device[batch, 4] / math.log(2)) / 8.0
+        cache = (torch.log2(1.0 + data.work[:, 2]) - device[batch, 5] / math.log(2)) / 8.0
+        bound = torch.log10((compute[:, :1] + 1e-9) / (memory[:, :1] + 1e-9)) / 3.0
+        back = torch.log10((compute[:, 1:] + 1e-9) / (memory[:, 1:] + 1e-9)) / 3.0
+        length = torch.log10((compute + memory + 1e-9) / (kernel + 1e-9)) / 3.0
+        numbers = [waves[:, None], cache[:, None], bound, back, length]
+        out = self.device_head(torch.cat([h, *numbers], dim=-1))
+        correction: Tensor = MAX_LOG * torch.tanh(out[:, :2] / MAX_LOG)
+        return correction
+
+    def _sum(self, data: Data, node: Tensor, call_scale: Tensor) -> Times:
+        graphs, batch = len(data.device), data.batch
+
+        def total(values: Tensor) -> Tensor:
+            zeros = torch.zeros(graphs, *values.shape[1:], dtype=values.dtype)
+            return zeros.index_add_(0, batch, values)
+
+        is_loss = data.x[:, LOSS_COLUMN : LOSS_COLUMN + 1]
+        weighted = node * data.count[:, None]
+        by_phase, loss = total(weighted * (1 - is_loss)), total(weighted * is_loss)
+        kind = data.x[:, : len(KINDS)].argmax(dim=-1)
+        calls = data.work[:, 6:8] * self.kind_calls[:, kind].t().exp() * call_scale
+        calls = total(calls * data.count[:, None])
+        step, phases, device = data.step, data.phases, data.device
+        kernel = KERNEL_S * (self.kernel_log[device[:, 13].long()] + self._latents(data)[:, 2]).exp()
+        per_byte = (-device[:, 3]).exp()
+        optimizer = step[:, 0] * per_byte * self.step_log[0].exp() + step[:, 1] * kernel
+        zero = step[:, 2] * per_byte * self.step_log[1].exp() + step[:, 3] * kernel
+        copy = step[:, 4] * (self.step_log[2] + math.log(2.0) - device[:, 11]).exp() + (
+            2e-5 * self.step_log[3].exp()
+        )
+        forward, backward = by_phase[:, 0], by_phase[:, 1] + loss[:, 1]
+        device_s = (
+            phases[:, 0] * forward
+            + phases[:, 1] * loss[:, 0]
+            + phases[:, 2] * backward
+            + phases[:, 3] * optimizer
+            + phases[:, 4] * zero
+        )
+        host_s = self._host(data, calls)
+        overlapped = _smooth_max(device_s, host_s, self.sharpness) if self.config.use_host else device_s
+        total_s = torch.where(device[:, 9] > 0, device_s + 0.1 * host_s, overlapped)
+        return Times(
+            total=total_s + phases[:, 5] * copy,
+            forward=forward,
+            backward=backward,
+            optimizer=optimizer,
+            device=device_s,
+            host=host_s,
+            node=node,
+            loss=loss[:, 0],
+            zero_grad=zero,
+            copy=copy,
+        )
+
+    def _host(self, data: Data, calls: Tensor) -> Tensor:
+        phases, step = data.phases, data.step
+        latent = self.host_latent[data.latents[:, 1]] * (data.latents[:, 1:2] > 0)
+        latent = latent + self.framework_latent[data.latents[:, 2]] * (data.latents[:, 2:3] > 0)
+        speed = (self.run_calls(data.run) + latent).exp() * CALL_S
+        forward = speed[:, 0] * (calls[:, 0] + VIEW_CALLS * self.call_log[0, 0].exp() * data.views)
+        backward = speed[:, 1] * calls[:, 1] * self.call_log[0, 1].exp()
+        optimizer = speed[:, 0] * step[:, 1] * self.call_log[0, 2].exp()
+        zero = speed[:, 0] * step[:, 3] * self.call_log[0, 3].exp()
+        fixed = 3e-5 * self.call_log[0, 4].exp()
+        host: Tensor = (
+            phases[:, 0] * forward
+            + phases[:, 2] * backward
+            + phases[:, 3] * optimizer
+            + phases[:, 4] * zero
+            + fixed
+        )
+        return host
+
+
+def _smooth_max(first: Tensor, second: Tensor, sharpness: Tensor) -> Tensor:
+    """`(a^p + b^p)^(1/p)`, in logarithms."""
+    p = sharpness.clamp(1.5, 12.0)
+    logs = torch.stack([first.clamp(min=1e-9).log(), second.clamp(min=1e-9).log()])
+    return (torch.logsumexp(p * logs, dim=0) / p).exp()

@@ -1,0 +1,1 @@
+"""Fits the network to measured rows."""

@@ -1,0 +1,193 @@
+"""Encodes the graph of every measured row once and keeps the arrays on disk."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from prenet_gnn.data.keys import GraphKey, graph_path
+from prenet_gnn.features.encode import Encoded, encode
+from prenet_gnn.features.template import as_training, build_template, template_key
+from prenet_gnn.precision import policy
+
+# Raise when features change: stored arrays of another version are not read.
+ENCODING_VERSION = "1"
+# Models of timm whose forward differs between training and inference: they are traced apart.
+OWN_TRAINING_GRAPH = ("distilled", "inception_v3", "levit")
+PARTS = tuple(f.name for f in fields(Encoded))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryKey:
+    """What an encoded graph depends on."""
+
+    graph: GraphKey
+    precision: str
+    batch_size: int
+
+
+def entry_precision(precision: str) -> str:
+    """Precisions with equal arrays share an entry."""
+    return {"amp_fp16": "amp_fp16", "amp_bf16": "amp_fp16", "tf32": "fp32", "bf16": "fp16"}.get(
+        precision, precision
+    )
+
+
+def base_key(key: GraphKey) -> GraphKey:
+    """The graph that is traced for a key; the rest is a rewrite of it."""
+    if key.library != "timm":
+        return key
+    if key.mode == "train" and any(part in key.model for part in OWN_TRAINING_GRAPH):
+        return key
+    return GraphKey(key.library, key.model, key.image_size, key.seq_len, "infer", "sdpa")
+
+
+def encode_graph(
+    key: GraphKey, wanted: Iterable[tuple[str, int]], folder: Path | None = None
+) -> list[Encoded]:
+    """Encodes one cached graph for several precisions and batch sizes."""
+    from prenet_gnn.data.graphs import load_graph
+    from prenet_gnn.features.attention import eager_attention
+    from tracing.loss import with_loss
+
+    base = base_key(key)
+    graph = load_graph(base, folder)
+    if key.attention == "eager":
+        graph = eager_attention(graph)
+    if key.mode == "train" and base.mode == "infer":
+        graph = with_loss(as_training(graph))
+    templates = {}
+    result = []
+    for precision, batch_size in wanted:
+        name = template_key(precision)
+        if name not in templates:
+            templates[name] = build_template(graph, precision)
+        result.append(encode(templates[name], batch_size, precision))
+    return result
+
+
+def _encode_many(
+    jobs: Sequence[tuple[GraphKey, list[EntryKey]]], folder: Path | None
+) -> tuple[list[EntryKey], list[Encoded], dict[GraphKey, str]]:
+    keys: list[EntryKey] = []
+    made: list[Encoded] = []
+    failed: dict[GraphKey, str] = {}
+    for graph, entries in jobs:
+        try:
+            made.extend(encode_graph(graph, [(e.precision, e.batch_size) for e in entries], folder))
+            keys.extend(entries)
+        except Exception as error:
+            failed[graph] = f"{type(error).__name__}: {error}"
+    return keys, made, failed
+
+
+class Store:
+    """Encoded graphs by key."""
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.entries: dict[EntryKey, Encoded] = {}
+        self.failed: dict[GraphKey, str] = {}
+
+    def fill(
+        self, wanted: Iterable[EntryKey], folder: Path | None = None, workers: int = 2
+    ) -> None:
+        """Encodes what is missing; graphs that are not in the cache are named in `failed`."""
+        by_graph: dict[GraphKey, list[EntryKey]] = defaultdict(list)
+        for key in sorted(set(wanted) - set(self.entries)):
+            by_graph[key.graph].append(key)
+        jobs = [
+            item for item in by_graph.items() if graph_path(base_key(item[0]), folder).exists()
+        ]
+        for graph in by_graph:
+            if not graph_path(base_key(graph), folder).exists():
+                self.failed[graph] = "not in the graph cache"
+        chunks = [jobs[i : i + 16] for i in range(0, len(jobs), 16)]
+        if workers < 2 or len(chunks) < 4:
+            results = (_encode_many(chunk, folder) for chunk in chunks)
+            for result in results:
+                self._take(*result)
+            return
+        context = get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            for result in pool.map(_encode_many, chunks, [folder] * len(chunks)):
+                self._take(*result)
+
+    def _take(
+        self, keys: list[EntryKey], made: list[Encoded], failed: dict[GraphKey, str]
+    ) -> None:
+        self.entries.update(zip(keys, made, strict=True))
+        self.failed.update(failed)
+
+    def save(self, path: Path) -> None:
+        """Writes all entries to one `.npz` without pickles, whole or not at all."""
+        keys = list(self.entries)
+        values = [self.entries[key] for key in keys]
+        arrays: dict[str, np.ndarray] = {
+            "version": np.array(ENCODING_VERSION),
+            "graphs": np.array(
+                [
+                    "\t".join(
+                        map(
+                            str,
+                            (
+                                k.graph.library, k.graph.model, k.graph.image_size, k.graph.seq_len,
+                                k.graph.mode, k.graph.attention, k.precision, k.batch_size,
+                            ),
+                        )
+                    )
+                    for k in keys
+                ]
+            ),
+        }  # fmt: skip
+        for part in PARTS:
+            parts = [getattr(value, part) for value in values]
+            axis = 1 if part == "edges" else 0
+            sizes = [p.shape[axis] if part != "totals" else 1 for p in parts]
+            arrays[f"{part}_sizes"] = np.array(sizes)
+            joined = np.stack(parts) if part == "totals" else np.concatenate(parts, axis=axis)
+            arrays[part] = joined.astype(np.float16) if part == "numbers" else joined
+        draft = path.with_name(f".{path.name}.{os.getpid()}.npz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            np.savez(draft, **arrays)
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Store:
+        """Reads a file that `save` wrote; one of another version gives an empty store."""
+        store = cls()
+        if not path.exists():
+            return store
+        with np.load(path, allow_pickle=False) as data:
+            if str(data["version"]) != ENCODING_VERSION:
+                return store
+            columns = {part: _slices(data, part) for part in PARTS}
+            for i, text in enumerate(data["graphs"]):
+                *graph, precision, batch = str(text).split("\t")
+                key = GraphKey(graph[0], graph[1], int(graph[2]), int(graph[3]), *graph[4:])
+                parts = {part: columns[part][i] for part in PARTS}
+                store.entries[EntryKey(key, precision, int(batch))] = Encoded(**parts)
+        return store
+
+
+def _slices(data: np.lib.npyio.NpzFile, part: str) -> list[np.ndarray]:
+    array = data[part]
+    if part == "totals":
+        return list(array)
+    if part == "numbers":
+        array = array.astype(np.float32)
+    ends = np.cumsum(data[f"{part}_sizes"])[:-1]
+    return list(np.split(array, ends, axis=1 if part == "edges" else 0))
+
+
+__all__ = ["EntryKey", "Store", "base_key", "encode_graph", "entry_precision", "policy"]

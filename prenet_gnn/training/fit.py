@@ -1,0 +1,256 @@
+"""The training loop, on Lightning Fabric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prenet_gnn.errors import ConfigError
+from prenet_gnn.metrics import mape, median_ape
+from prenet_gnn.model.batch import collate
+from prenet_gnn.model.network import ModelConfig, TimeGNN, Times
+from prenet_gnn.training.rows import Latents, Rows
+
+# Where the loss turns from squared to absolute, in natural logarithm of the time: errors below it
+# are noise of the measurement.
+BETA = 0.03
+# Rows in validation batches; only memory depends on it.
+EVAL_BATCH = 192
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """How the network is fitted.
+
+    Attributes:
+        epochs: Rounds of `rows_per_epoch` rows.
+        rows_per_epoch: Rows drawn per round, by weight; 0 takes every row once.
+        batch_size: Rows per step.
+        learning_rate: Peak of the one-cycle schedule.
+        weight_decay: AdamW's decay of matrices.
+        latent_penalty: Squared penalty on device, host and framework latents.
+        spec_penalty: Squared penalty on slopes over device specifications.
+        correction_penalty: Penalty on the size of the device-relative correction.
+        latent_dropout: Share of rows that see no device or host latent, so that the shared part stays
+            good on its own.
+        host_floor: Penalty that keeps framework latents small.
+        seed: Seed of everything random.
+    """
+
+    epochs: int = 20
+    rows_per_epoch: int = 12000
+    batch_size: int = 96
+    learning_rate: float = 3e-3
+    weight_decay: float = 1e-3
+    latent_penalty: float = 0.02
+    spec_penalty: float = 0.02
+    correction_penalty: float = 1e-3
+    latent_dropout: float = 0.15
+    host_floor: float = 0.01
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> TrainConfig:
+        """Checks names and builds the settings."""
+        unknown = set(data) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ConfigError(f"unknown training settings: {', '.join(sorted(unknown))}.")
+        return cls(**data)
+
+
+@dataclass
+class Fitted:
+    """A fitted network and the latents its tables hold."""
+
+    model: TimeGNN
+    latents: Latents
+    history: list[dict[str, float]]
+
+
+def _huber(predicted: Tensor, target: Tensor) -> Tensor:
+    error = (predicted.clamp(min=1e-9).log() - target.log()).abs()
+    return torch.where(error < BETA, error**2 / (2 * BETA), error - BETA / 2)
+
+
+def loss_of(times: Times, targets: Tensor) -> Tensor:
+    """Loss of every row `(G,)` from `targets (G, 3)`: whole, forward and backward seconds."""
+    loss = _huber(times.total, targets[:, 0])
+    for column, predicted in ((1, times.forward), (2, times.backward)):
+        known = torch.isfinite(targets[:, column])
+        part = _huber(predicted, torch.where(known, targets[:, column], torch.ones(())))
+        loss = loss + 0.25 * torch.where(known, part, torch.zeros(()))
+    return loss
+
+
+def penalties(model: TimeGNN, config: TrainConfig) -> Tensor:
+    """What keeps latents and slopes small."""
+    latent = (model.device_latent**2).sum() + (model.host_latent**2).sum()
+    penalty = config.latent_penalty * latent / 100.0
+    penalty = penalty + config.host_floor * (model.framework_latent**2).sum() / 100.0
+    penalty = penalty + config.spec_penalty * (model.spec_slopes**2).sum()
+    penalty = penalty + 0.01 * (model.run_calls.weight**2).sum() / 10.0
+    return penalty + config.correction_penalty * (model.device_head[-1].weight**2).sum()
+
+
+def targets_of(rows: Rows, chosen: np.ndarray) -> Tensor:
+    """Measured seconds `(G, 3)`; nan where a phase was not timed alone."""
+    columns = [rows.seconds[chosen], rows.forward_s[chosen], rows.backward_s[chosen]]
+    table = np.stack(columns, axis=1)
+    infer = np.array([rows.workloads[i].mode == "infer" for i in chosen])
+    table[infer, 1:] = np.nan
+    return torch.from_numpy(table).float()
+
+
+def predict_rows(fitted: Fitted, rows: Rows, chosen: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Predicted seconds of rows, `(len(chosen),)`."""
+    fitted.model.eval()
+    result = []
+    chosen = np.asarray(chosen)
+    with torch.no_grad():
+        for start in range(0, len(chosen), EVAL_BATCH):
+            part = chosen[start : start + EVAL_BATCH]
+            data = collate([rows.sample(int(i), fitted.latents) for i in part])
+            result.append(fitted.model(data).total.numpy())
+    return np.concatenate(result) if result else np.zeros(0)
+
+
+def fit(
+    rows: Rows,
+    train: np.ndarray,
+    validation: np.ndarray,
+    model_config: ModelConfig,
+    config: TrainConfig,
+    *,
+    folder: Path | None = None,
+    report: Callable[[int, dict[str, float]], None] | None = None,
+) -> Fitted:
+    """Fits a network to some rows.
+
+    Args:
+        rows: All rows.
+        train: Indices to fit to.
+        validation: Indices to score after every few epochs; may be empty.
+        model_config: Size of the network; numbers of latents are filled in.
+        config: How to fit.
+        folder: Keeps a checkpoint after every epoch there and resumes from it.
+        report: Called after each epoch with its number and figures; an exception it raises (a pruned
+            trial) ends the fit.
+    """
+    from lightning.fabric import Fabric, seed_everything
+
+    seed_everything(config.seed, verbose=False)
+    rng = np.random.default_rng(config.seed)
+    latents = rows.latents(train)
+    model_config = replace(
+        model_config,
+        device_latents=len(latents.devices) + 1,
+        host_latents=len(latents.hosts) + 1,
+        framework_latents=len(latents.frameworks) + 1,
+    )
+    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    network = TimeGNN(model_config)
+    optimizer = torch.optim.AdamW(_groups(network, config), lr=config.learning_rate)
+    per_epoch = config.rows_per_epoch or len(train)
+    steps = config.epochs * math.ceil(per_epoch / config.batch_size)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        [config.learning_rate, config.learning_rate, 3 * config.learning_rate],
+        total_steps=steps + 1,
+        pct_start=0.15,
+    )
+    model, optimizer = fabric.setup(network, optimizer)
+    state = {"model": network, "optimizer": optimizer, "schedule": schedule}
+    first, history = _resume(fabric, folder, state)
+    chance = rows.weight[train] / rows.weight[train].sum()
+    fitted = Fitted(network, latents, history)
+    for epoch in range(config.epochs):
+        order = _draw(rng, train, chance, config)
+        if epoch < first:
+            continue
+        losses = []
+        model.train()
+        for start in range(0, len(order), config.batch_size):
+            part = order[start : start + config.batch_size]
+            data = collate([rows.sample(int(i), latents) for i in part])
+            hidden = torch.rand(len(part)) < config.latent_dropout
+            data.latents = torch.where(hidden[:, None], torch.zeros(()).long(), data.latents)
+            loss = loss_of(model(data), targets_of(rows, part)).mean()
+            optimizer.zero_grad()
+            fabric.backward(loss + penalties(network, config))
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+        figures = {"epoch": float(epoch), "loss": float(np.mean(losses))}
+        if len(validation) and (epoch % 5 == 4 or epoch == config.epochs - 1):
+            predicted = predict_rows(fitted, rows, validation)
+            figures["mape"] = mape(rows.seconds[validation], predicted)
+            figures["median"] = median_ape(rows.seconds[validation], predicted)
+        history.append(figures)
+        _keep(fabric, folder, state, epoch, history)
+        if report is not None:
+            report(epoch, figures)
+    return fitted
+
+
+def _draw(
+    rng: np.random.Generator, train: np.ndarray, chance: np.ndarray, config: TrainConfig
+) -> np.ndarray:
+    if not config.rows_per_epoch or config.rows_per_epoch >= len(train):
+        shuffled: np.ndarray = rng.permutation(train)
+        return shuffled
+    return rng.choice(train, size=config.rows_per_epoch, p=chance)
+
+
+def _groups(model: TimeGNN, config: TrainConfig) -> list[dict[str, Any]]:
+    """Matrices decay, scales do not, and physical constants learn three times as fast."""
+    physics, decay, plain = [], [], []
+    for name, parameter in model.named_parameters():
+        if "." not in name:
+            physics.append(parameter)
+        elif parameter.dim() > 1:
+            decay.append(parameter)
+        else:
+            plain.append(parameter)
+    return [
+        {"params": decay, "weight_decay": config.weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+        {"params": physics, "weight_decay": 0.0},
+    ]
+
+
+def _resume(
+    fabric: Any, folder: Path | None, state: dict[str, Any]
+) -> tuple[int, list[dict[str, float]]]:
+    path = folder / "last.ckpt" if folder is not None else None
+    if path is None or not path.exists():
+        return 0, []
+    extra = fabric.load(path, state, weights_only=True)
+    return int(extra["epoch"]) + 1, list(extra["history"])
+
+
+def _keep(
+    fabric: Any,
+    folder: Path | None,
+    state: dict[str, Any],
+    epoch: int,
+    history: list[dict[str, float]],
+) -> None:
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / "next.ckpt"
+    fabric.save(draft, {**state, "epoch": epoch, "history": history})
+    draft.replace(folder / "last.ckpt")

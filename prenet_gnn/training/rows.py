@@ -1,0 +1,177 @@
+"""Measured rows as samples for the network, with targets, weights and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prenet_gnn.hardware import get_hardware
+from prenet_gnn.model.batch import Sample
+from prenet_gnn.model.device import device_vector, format_of, run_vector
+from prenet_gnn.training.encoding import EntryKey, Store, entry_precision
+from prenet_gnn.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Rows of one device, mode, format and library weigh together as the root of their number, so that the
+# thousands of rows of three timm cards do not drown the forty others.
+BALANCE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Latents:
+    """Which devices, hosts and frameworks have a latent; position 0 is for all others."""
+
+    devices: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ()
+
+    def indices(self, device: str, host: str, framework: str) -> tuple[int, int, int]:
+        """Rows of the latent tables, 0 where training has not seen one."""
+        return (
+            _find(self.devices, device),
+            _find(self.hosts, host),
+            _find(self.frameworks, framework),
+        )
+
+
+def _find(names: tuple[str, ...], name: str) -> int:
+    try:
+        return names.index(name) + 1
+    except ValueError:
+        return 0
+
+
+def device_key(device: str, number_format: str) -> str:
+    """Name of a device latent: a device computes differently in each number format."""
+    return f"{device}|{number_format}"
+
+
+def framework_key(workload: Workload) -> str:
+    """Name of a framework latent: the version, and whether the batch is copied inside the time.
+
+    The second tells apart the protocols of the public benchmarks, which name no version.
+    """
+    name = workload.framework if workload.framework.startswith("torch") else "torch-unknown"
+    return f"{name}|{'h2d' if 'h2d' in workload.phases else 'resident'}"
+
+
+def host_key(device: str, workload: Workload) -> str:
+    """Name of a host latent: the machine is not named by any source, so its device stands for it."""
+    return f"{device}|{framework_key(workload)}"
+
+
+@dataclass
+class Rows:
+    """Samples of measured rows.
+
+    Shapes:
+        `seconds`, `forward_s`, `backward_s` (nan where not measured) and `weight` are `(R,)`.
+    """
+
+    frame: pd.DataFrame
+    keys: list[EntryKey]
+    workloads: list[Workload]
+    seconds: np.ndarray
+    forward_s: np.ndarray
+    backward_s: np.ndarray
+    weight: np.ndarray
+    store: Store
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.keys)
+
+    def latents(self, rows: Sequence[int] | np.ndarray) -> Latents:
+        """The latents of some rows, to be fitted on them."""
+        devices, hosts, frameworks = set(), set(), set()
+        for i in rows:
+            gpu, workload = str(self.frame.gpu.iat[i]), self.workloads[i]
+            kind = format_of(get_hardware(gpu), workload.precision)
+            devices.add(device_key(gpu, kind))
+            hosts.add(host_key(gpu, workload))
+            frameworks.add(framework_key(workload))
+        return Latents(tuple(sorted(devices)), tuple(sorted(hosts)), tuple(sorted(frameworks)))
+
+    def sample(self, i: int, latents: Latents) -> Sample:
+        """One row as the network takes it."""
+        gpu, workload = str(self.frame.gpu.iat[i]), self.workloads[i]
+        return make_sample(self.store, self.keys[i], gpu, workload, latents)
+
+
+_VECTORS: dict[tuple[str, str], tuple[np.ndarray, str]] = {}
+
+
+def make_sample(
+    store: Store, key: EntryKey, gpu: str, workload: Workload, latents: Latents
+) -> Sample:
+    """A sample from an encoded graph of the store."""
+    hardware = get_hardware(gpu)
+    cached = _VECTORS.get((gpu, workload.precision))
+    if cached is None:
+        cached = (
+            device_vector(hardware, workload.precision),
+            format_of(hardware, workload.precision),
+        )
+        _VECTORS[(gpu, workload.precision)] = cached
+    device, host, framework = latents.indices(
+        device_key(gpu, cached[1]), host_key(gpu, workload), framework_key(workload)
+    )
+    run = run_vector(workload, hardware)
+    return Sample(store.entries[key], cached[0], run, workload, device, host, framework)
+
+
+def workload_of(row: object) -> Workload:
+    """The workload of one row of `read_measurements`."""
+    mode = str(getattr(row, "mode", getattr(row, "task", "train")))
+    benchmark = getattr(row, "cudnn_benchmark", True)
+    return Workload(
+        mode="infer" if mode == "infer" else "train",
+        precision=str(row.precision),  # type: ignore[attr-defined]
+        optimizer=_optimizer(str(getattr(row, "optimizer", "none"))),
+        channels_last=bool(row.channels_last),  # type: ignore[attr-defined]
+        compiled=bool(row.compiled),  # type: ignore[attr-defined]
+        cudnn_benchmark=bool(benchmark) if benchmark == benchmark and benchmark is not None else True,
+        framework=str(row.framework) if isinstance(row.framework, str) else "",  # type: ignore[attr-defined]
+        timed=str(row.timed),  # type: ignore[attr-defined]
+    )
+
+
+def _optimizer(name: str) -> str:
+    """Nearest of the optimizers that are modelled, by tensors moved."""
+    plain = name.lower()
+    if plain in ("none", "", "nan"):
+        return "none"
+    if "adam" in plain or "lamb" in plain:
+        return "adamw"
+    return "sgd_momentum" if "momentum" in plain or "sgd" in plain else "adamw"
+
+
+def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -> Rows:
+    """Joins the rows of `training_rows` with their encoded graphs; rows without one are left out."""
+    keys, workloads, keep = [], [], []
+    for position, (row, key) in enumerate(zip(frame.itertuples(), graph_keys, strict=True)):
+        entry = EntryKey(key, entry_precision(str(row.precision)), int(row.batch_size))  # type: ignore[arg-type]
+        if entry not in store.entries:
+            continue
+        keep.append(position)
+        keys.append(entry)
+        workloads.append(workload_of(row))
+    kept = frame.iloc[keep].reset_index(drop=True)
+    groups = kept.groupby(["gpu", "mode", "precision", "library"], dropna=False)
+    size = groups["gpu"].transform("size").to_numpy(dtype=float)
+    weight = size ** (BALANCE - 1.0)
+    return Rows(
+        frame=kept,
+        keys=keys,
+        workloads=workloads,
+        seconds=kept.step_s.to_numpy(dtype=float),
+        forward_s=kept.forward_s.to_numpy(dtype=float),
+        backward_s=kept.backward_s.to_numpy(dtype=float),
+        weight=weight / weight.mean(),
+        store=store,
+    )
