@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from prenet_gnn.measuring.building import build
-    from prenet_gnn.measuring.detect import detect
+    from prenet_gnn.measuring.device_entry import detect
     from prenet_gnn.measuring.errors import MeasureError
     from prenet_gnn.measuring.records import MeasuredRecord, append_record, read_records
     from prenet_gnn.measuring.runner import Effort, measure_model
@@ -24,7 +24,7 @@ _HOME = {
     "SweepSummary": "sweep_run",
     "append_record": "records",
     "build": "building",
-    "detect": "detect",
+    "detect": "device_entry",
     "load_sweep": "sweeps",
     "measure_model": "runner",
     "read_records": "records",

@@ -56,7 +56,7 @@ class Effort:
 @functools.lru_cache(maxsize=8)
 def _hardware(device: torch.device) -> tuple[str, dict[str, Any] | None]:
     """Catalogue name, or the device's own name with measured specifications."""
-    from prenet_gnn.measuring.detect import detect
+    from prenet_gnn.measuring.device_entry import detect
 
     name = facts.catalogue_name(facts.device_name(device))
     if name is not None:
