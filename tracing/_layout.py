@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -42,6 +43,7 @@ def layout(nodes: Sequence[OpNode], index: int, slot: int = 0) -> torch.Tensor:
 
 
 def _apply(node: OpNode, slot: int, tensor: torch.Tensor) -> torch.Tensor:
+    result: Any
     shape = node.output_specs[slot].shape
     names = _VIEWS[node.op]
     values = [node.attrs.get(name, _DEFAULTS.get(name)) for name in names]
@@ -61,6 +63,7 @@ def _apply(node: OpNode, slot: int, tensor: torch.Tensor) -> torch.Tensor:
         return _contiguous(shape)
     if isinstance(result, list | tuple):
         result = result[slot]
+    assert isinstance(result, torch.Tensor)
     return result if tuple(result.shape) == shape else _contiguous(shape)
 
 
@@ -94,5 +97,11 @@ def _folded(node: OpNode, position: int) -> tuple[tuple[int, ...], tuple[int, ..
     other = node.input_specs[1 - position]
     if len(other.shape) < 3:
         return (spec.shape[:-2], (-1, spec.shape[-1])) if position == 0 else None
-    batch = torch.broadcast_shapes(spec.shape[:-2], other.shape[:-2])
-    return tuple(batch), (-1, *spec.shape[-2:])
+    batch = _broadcast(spec.shape[:-2], other.shape[:-2])
+    return batch, (-1, *spec.shape[-2:])
+
+
+def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    longest = max(len(first), len(second))
+    padded = [(1,) * (longest - len(shape)) + shape for shape in (first, second)]
+    return tuple(b if a == 1 else a for a, b in zip(*padded, strict=True))

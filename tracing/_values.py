@@ -34,12 +34,16 @@ def _upper_bound(size: Any) -> int:
 
 def is_open(tensor: torch.Tensor) -> bool:
     """Whether a size of the tensor depends on values and has no hint."""
-    for size in tensor.shape:
-        if not isinstance(size, int):
-            try:
-                int(size)
-            except Exception:
-                return True
+    return any(_open_size(size) for size in tensor.shape)
+
+
+def _open_size(size: Any) -> bool:
+    if isinstance(size, int):
+        return False
+    try:
+        int(size)
+    except Exception:
+        return True
     return False
 
 

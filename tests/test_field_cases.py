@@ -1,0 +1,572 @@
+"""What users of FLOP counters and tracers ran into, each with the value that is right."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from tracing import TraceError, UnsupportedOpError, register_cost, trace
+from tracing.costs import COSTS
+from tracing.memory import activation_timeline
+
+
+class Call(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Any, **modules: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(self, *args, **kwargs)
+
+
+def forward_flops(model: nn.Module, *args: Any, **kwargs: Any) -> int:
+    return trace(model, args, kwargs, loss="none").total_flops
+
+
+def training_flops(model: nn.Module, *args: Any, **options: Any) -> int:
+    graph = trace(model, args, loss="none", **options)
+    return graph.total_flops + graph.total_backward_flops
+
+
+def attention(**options: Any) -> nn.Module:
+    return Call(lambda _, q, k, v: F.scaled_dot_product_attention(q, k, v, **options))
+
+
+def meta(*shape: int, grad: bool = False) -> torch.Tensor:
+    return torch.empty(*shape, device="meta", requires_grad=grad)
+
+
+def linear(*size: int, **options: Any) -> nn.Linear:
+    return nn.Linear(*size, bias=False, **options)
+
+
+# --- attention
+
+
+def test_fused_attention_counts_and_grows_with_the_square() -> None:
+    q = meta(1, 12, 64, 64)
+    assert forward_flops(attention(), q, q, q) == 12_582_912
+    longer = meta(1, 12, 128, 64)
+    assert forward_flops(attention(), longer, longer, longer) == 4 * 12_582_912
+    real = torch.zeros(1, 12, 64, 64)
+    assert forward_flops(attention(), real, real, real) == 12_582_912
+
+
+@pytest.mark.parametrize(("backend", "total"), [("math", 37_748_736), ("flash", 44_040_192)])
+def test_attention_training_depends_on_the_kernel(backend: str, total: int) -> None:
+    q, k, v = (meta(1, 12, 64, 64, grad=True) for _ in range(3))
+    assert training_flops(attention(), q, k, v, attention_backend=backend) == total
+
+
+def test_grouped_query_attention_counts_query_heads() -> None:
+    q, kv = meta(1, 8, 128, 64), meta(1, 2, 128, 64)
+    assert forward_flops(attention(enable_gqa=True), q, kv, kv) == 33_554_432
+
+    def block(self: Any, x: torch.Tensor) -> torch.Tensor:
+        q = self.q(x).view(1, 128, 8, 64).transpose(1, 2)
+        k, v = (p(x).view(1, 128, 2, 64).transpose(1, 2) for p in (self.k, self.v))
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    model = Call(block, q=linear(512, 512), k=linear(512, 128), v=linear(512, 128))
+    assert forward_flops(model, torch.zeros(1, 128, 512)) == 134_217_728
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "length", "macs"),
+    [(100, 1, 1000, 240_000_000), (448, 4, 300, 321_484_800), (448, 8, 300, 321_484_800)],
+)
+def test_multi_head_attention(width: int, heads: int, length: int, macs: int) -> None:
+    model = nn.MultiheadAttention(width, heads, batch_first=True)
+    x = torch.empty(1, length, width)
+    graph = trace(model, (x, x, x))
+    assert graph.total_flops == 2 * macs
+    assert graph.total_params == 4 * width**2 + 4 * width
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_encoder_layer_without_the_fused_path(training: bool, frozen: bool) -> None:
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).train(training)
+    model.requires_grad_(not frozen)
+    with torch.no_grad():
+        for backend in ("export", "record"):
+            graph = trace(model, (torch.randn(2, 5, 16),), backend=backend)
+            assert graph.total_flops == 44_160
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_causal_attention_is_billed_as_the_full_square_and_says_that_it_is_causal() -> None:
+    q = meta(1, 12, 64, 64)
+    graph = trace(attention(is_causal=True), (q, q, q))
+    assert graph.total_flops == 12_582_912
+    assert [n.attrs["is_causal"] for n in graph if n.kind == "attention"] == [True]
+    assert "full square" in (trace.__doc__ or "")
+
+
+# --- convolution, linear, recurrent, embedding
+
+
+def test_depthwise_weight_gradient_is_divided_by_groups() -> None:
+    conv = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
+    assert training_flops(conv, torch.randn(1, 8, 16, 16)) == 73_728
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "macs"),
+    [
+        (nn.Conv2d(1, 128, 3), (1, 1, 128, 128), 18_289_152),
+        (nn.Conv2d(16, 16, 3, dilation=2, padding=2), (1, 16, 32, 32), 2_359_296),
+        (nn.Conv3d(4, 8, 3, padding=1), (1, 4, 8, 16, 16), 1_769_472),
+        (nn.Conv1d(4, 8, 3), (2, 4, 10), 2 * 8 * 8 * 4 * 3),
+        (nn.ConvTranspose2d(4, 8, 2, stride=2), (1, 4, 5, 5), 25 * 4 * 8 * 4),
+        (nn.Linear(64, 256), (1, 22_528, 64), 369_098_752),
+    ],
+)
+def test_multiply_accumulates(model: nn.Module, shape: tuple[int, ...], macs: int) -> None:
+    assert forward_flops(model, torch.empty(shape)) == 2 * macs
+
+
+def test_lstm_and_gru() -> None:
+    lstm = trace(nn.LSTM(12, 128, batch_first=True), (torch.randn(1, 250, 12),))
+    assert lstm.total_flops == 35_840_000
+    assert lstm.total_params == 72_704
+    assert lstm.total_flops + lstm.total_backward_flops == 104_316_928
+    gru = trace(nn.GRU(128, 128), (torch.randn(32, 10, 128),))
+    assert gru.total_flops == 62_914_560
+    assert gru.total_params == 99_072
+
+
+def tied() -> nn.Module:
+    model = Call(lambda self, x: self.h(self.e(x)), e=nn.Embedding(1000, 64), h=linear(64, 1000))
+    model.h.weight = model.e.weight
+    return model
+
+
+def test_embedding_lookup_is_free_and_a_tied_head_is_not() -> None:
+    graph = trace(tied(), (torch.zeros(1, 32, dtype=torch.int64),))
+    assert graph.total_flops == 4_096_000
+    assert graph.total_params == 64_000
+    lookup = next(
+        cost for n, cost in zip(graph, graph.node_costs, strict=True) if n.kind == "embedding"
+    )
+    assert lookup.forward_flops == 0
+    assert lookup.forward_bytes >= 2 * 32 * 64 * 4
+
+
+@pytest.mark.parametrize("backend", ["export", "record"])
+def test_tied_weights_stay_tied(backend: str) -> None:
+    with torch.device("meta"):
+        model = tied()
+    x = torch.zeros(1, 32, dtype=torch.int64)
+    assert trace(model, (x.to("meta"),), backend=backend).total_params == 64_000
+    real = tied()
+    assert trace(real, (x,), backend=backend).total_params == 64_000
+    assert real.h.weight is real.e.weight
+
+
+def test_three_places_of_one_layer() -> None:
+    layer = nn.Linear(10, 10)
+    graph = trace(nn.Sequential(nn.Sequential(layer), nn.Sequential(layer)), (torch.zeros(1, 10),))
+    assert (graph.total_flops, graph.total_params) == (400, 110)
+    shared = linear(1000, 1000)
+    graph = trace(nn.Sequential(shared, shared), (torch.empty(1, 20, 1000),))
+    assert (graph.total_flops, graph.total_params) == (80_000_000, 1_000_000)
+
+
+def test_a_parameter_without_use_still_counts() -> None:
+    model = Call(lambda self, x: self.a(x), a=linear(4, 4), unused=linear(8, 8))
+    assert trace(model, (torch.zeros(2, 4),)).total_params == 16 + 64
+
+
+# --- custom operators
+
+
+@torch.library.custom_op("prenet_test::mm", mutates_args=())
+def custom_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
+
+
+@custom_mm.register_fake
+def _(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a.new_empty(a.shape[0], b.shape[1])
+
+
+def test_a_custom_operator_is_named_and_can_be_given_a_formula(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, args = Call(lambda _, a, b: custom_mm(a, b)), (torch.zeros(4, 8), torch.zeros(8, 2))
+    with caplog.at_level(logging.WARNING, logger="tracing"):
+        graph = trace(model, args, loss="none")
+    assert graph.unknown_ops == {"prenet_test.mm.default": 1}
+    assert [r for r in caplog.messages if "prenet_test.mm" in r] == caplog.messages
+    assert len(caplog.messages) == 1
+    with pytest.raises(UnsupportedOpError, match="prenet_test"):
+        trace(model, args, unknown_ops="error")
+    try:
+        register_cost("prenet_test::mm")(lambda n: 2 * n.output.numel * n.tensor(0).shape[1])
+        graph = trace(model, args, unknown_ops="error")
+        assert graph.total_flops == 2 * 4 * 2 * 8
+        assert graph.unknown_ops == {}
+        with pytest.raises(ValueError, match="registered already"):
+            register_cost("prenet_test::mm")(lambda n: 0)
+    finally:
+        COSTS.pop("prenet_test::mm")
+
+
+# --- training: what is frozen, what runs twice
+
+
+@pytest.mark.parametrize(("frozen", "factor"), [((), 8), ((0, 1), 4), ((1, 2), 6)])
+def test_only_needed_gradients_are_billed(frozen: tuple[int, ...], factor: int) -> None:
+    net = nn.Sequential(*[linear(64, 64) for _ in range(3)])
+    for i in frozen:
+        net[i].requires_grad_(False)
+    assert training_flops(net, torch.randn(8, 64)) == factor * 65_536
+    assert forward_flops(net, torch.randn(8, 64)) == 3 * 65_536
+
+
+def lora() -> nn.Module:
+    def block(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+    blocks = []
+    for _ in range(2):
+        base = linear(64, 64).requires_grad_(False)
+        blocks.append(Call(block, base=base, down=linear(64, 4), up=linear(4, 64)))
+    return nn.Sequential(*blocks)
+
+
+def test_lora() -> None:
+    graph = trace(lora(), (torch.randn(8, 64),), loss="none")
+    assert graph.total_flops + graph.total_backward_flops == 241_664
+    frozen, trained = graph.total_params, graph.trainable_params
+    assert 4 * frozen + 12 * trained == 49_152
+
+
+@pytest.mark.parametrize(("reentrant", "factor"), [(None, 9), (False, 11), (True, 12)])
+@pytest.mark.parametrize("backend", ["export", "record"])
+def test_activation_checkpointing(reentrant: bool | None, factor: int, backend: str) -> None:
+    def run(self: Any, x: torch.Tensor) -> Any:
+        if reentrant is None:
+            return self.body(x)
+        return checkpoint(self.body, x, use_reentrant=reentrant)
+
+    model = Call(run, body=nn.Sequential(*[linear(64, 64) for _ in range(3)]))
+    x = torch.randn(8, 64, requires_grad=True)
+    graph = trace(model, (x,), loss="none", backend=backend)
+    assert graph.total_flops + graph.total_backward_flops == factor * 65_536
+    kept = 3 if reentrant is None else 1
+    assert graph.saved_bytes == kept * 8 * 64 * 4
+
+
+# --- wrappers, and the model stays as it was
+
+
+def test_wrappers_are_looked_through() -> None:
+    inner = nn.Sequential(linear(1000, 1000))
+    for model in (torch.compile(inner), nn.DataParallel(inner)):
+        graph = trace(model, (torch.zeros(1, 1000),))
+        assert graph.total_flops == 2_000_000
+        assert {n.module for n in graph if n.kind == "linear"} == {"0"}
+
+
+@pytest.mark.parametrize("backend", ["export", "record"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_tracing_changes_nothing(fails: bool, backend: str) -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = self.body(x)
+        if fails:
+            raise ValueError("half way")
+        return y
+
+    body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Dropout(0.5))
+    body[2].eval()
+    model = Call(run, body=body)
+    before = copy.deepcopy(model.state_dict())
+    flags = [m.training for m in model.modules()]
+    random = torch.random.get_rng_state()
+    graphs = []
+    for _ in range(2):
+        if fails:
+            with pytest.raises(TraceError, match="half way"):
+                trace(model, (torch.randn(3, 4),), backend=backend)
+        else:
+            graphs.append(trace(model, (torch.ones(3, 4),), backend=backend))
+    if fails:
+        torch.random.set_rng_state(random)
+    assert torch.equal(random, torch.random.get_rng_state())
+    after = model.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(before[k], after[k]) for k in before)
+    assert flags == [m.training for m in model.modules()]
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    if graphs:
+        assert graphs[0] == graphs[1]
+
+
+# --- packed weights, memory
+
+
+def test_four_bit_weights_count_as_what_they_stand_for() -> None:
+    model = Call(lambda self, x: x * self.lin.bias, lin=nn.Linear(100, 100))
+    packed = nn.Parameter(torch.zeros(5000, 1, dtype=torch.uint8), requires_grad=False)
+    packed.quant_state = SimpleNamespace(shape=torch.Size((100, 100)))  # type: ignore[attr-defined]
+    model.lin.weight = packed
+    graph = trace(model, (torch.zeros(2, 100),))
+    assert graph.total_params == 10_100
+    assert graph.total_param_bytes == 5000 + 400
+
+
+def test_every_call_of_a_layer_keeps_its_own_activation() -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(100):
+            x = self.linear(x)
+        return x
+
+    with torch.device("meta"):
+        model = Call(run, linear=nn.Linear(1024, 1024))
+    graph = trace(model, (torch.empty(10_240, 1024, device="meta"),), loss="none")
+    timeline = activation_timeline(graph)
+    produced = timeline.forward_peak_bytes + timeline.input_bytes + graph.total_param_bytes
+    assert produced == 100 * 10_240 * 1024 * 4 + 10_240 * 1024 * 4 + (1024 * 1024 + 1024) * 4
+    assert graph.total_params == 1024 * 1024 + 1024
+
+
+@pytest.mark.parametrize(("inplace", "tensors"), [(True, 1), (False, 2)])
+def test_in_place_calls_make_no_memory(inplace: bool, tensors: int) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(inplace))
+    graph = trace(model, (torch.zeros(1, 3, 64, 64),), loss="none")
+    assert activation_timeline(graph).forward_peak_bytes == tensors * 1_048_576
+    # either way one tensor is kept: the output of the activation (and the input image)
+    assert graph.saved_bytes == 1_048_576 + 3 * 64 * 64 * 4
+
+
+def test_math_attention_keeps_the_scores() -> None:
+    q, k, v = (meta(1, 8, 8192, 64).bfloat16().requires_grad_() for _ in range(3))
+    math = trace(attention(), (q, k, v), attention_backend="math", loss="none").saved_bytes
+    flash = trace(attention(), (q, k, v), attention_backend="flash", loss="none").saved_bytes
+    assert math - 3 * 8 * 8192 * 64 * 2 == 1_073_741_824
+    assert flash == 4 * 8 * 8192 * 64 * 2 + 8 * 8192 * 4
+
+
+# --- what Python does with values
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x) if x.sum() > 0 else self.b(self.b(x))
+
+
+class Steps(Branch):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(int(x.max().item())):
+            x = self.a(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "calls"), [(Branch(), 1, "a"), (Branch(), -1, "bb"), (Steps(), 3, "aaa")]
+)
+def test_control_flow_on_values_is_run(model: nn.Module, value: int, calls: str) -> None:
+    graph = trace(model, (torch.full((2, 8), float(value)),))
+    assert "".join(n.module for n in graph if n.kind == "linear") == calls
+    assert graph.total_flops == len(calls) * 2 * 2 * 8 * 8
+    assert graph.meta["recorded_run"]
+    assert graph.with_batch_size(6).total_flops == 3 * graph.total_flops
+
+
+@pytest.mark.parametrize("backend", ["export", "record"])
+@pytest.mark.parametrize("model", [Branch(), Steps()])
+def test_control_flow_without_values_names_the_line(model: nn.Module, backend: str) -> None:
+    model = model.to("meta")
+    with pytest.raises(TraceError) as caught:
+        trace(model, (meta(2, 8),), backend=backend)
+    text = str(caught.value)
+    assert "test_field_cases.py:" in text
+    assert "values" in text
+    assert "\n" not in text
+    assert len(text) < 400
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_sizes_that_depend_on_values_count_as_an_upper_bound(
+    mask: bool, device: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        chosen = x.sum(1) > 0
+        return self.lin(x[chosen] if mask else x[chosen.nonzero().squeeze(1)])
+
+    model = Call(run, lin=nn.Linear(8, 8)).to(device)
+    graph = trace(model, (torch.randn(2, 8, device=device),))
+    assert graph.total_flops == 256
+    assert graph.meta["upper_bounds"]
+    assert "upper bound" in caplog.text
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_packed_sequences_count_as_padded(
+    layer: Any, device: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    def run(self: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
+
+    model = Call(run, rnn=layer(8, 16, batch_first=True)).to(device)
+    graph = trace(model, (torch.randn(2, 5, 8, device=device), torch.tensor([5, 3])))
+    gates = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}[layer]
+    assert graph.total_flops == gates * 30_720 // 4
+    assert "packed sequences" in caplog.text
+
+
+# --- inputs and outputs of any kind
+
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+    extra: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Input:
+    x: torch.Tensor
+    scale: float = 2.0
+
+
+class Cache:
+    def __init__(self, keys: list[torch.Tensor]) -> None:
+        self.keys = keys
+
+
+@pytest.mark.parametrize(
+    ("run", "args", "kwargs"),
+    [
+        (lambda s, d: {"y": s.lin(d["x"])}, ({"x": torch.zeros(2, 8)},), {}),
+        (lambda s, *, x: s.lin(x), (), {"x": torch.zeros(2, 8)}),
+        (lambda s, *x: [s.lin(x[0]), (x[1],)], (torch.zeros(2, 8), torch.zeros(2)), {}),
+        (lambda s, x: Output(s.lin(x), {"a": None}), (torch.zeros(2, 8),), {}),
+        (lambda s, i: s.lin(i.x) * i.scale, (Input(torch.zeros(2, 8)),), {}),
+        (lambda s, c: Cache([s.lin(c.keys[0])]), (Cache([torch.zeros(2, 8)]),), {}),
+        (lambda s, x: s.lin(x[0]["a"][1]), ([{"a": (None, torch.zeros(2, 8))}],), {}),
+        (lambda s, x, flag=False: s.lin(x) if flag else x, (torch.zeros(2, 8), True), {}),
+    ],
+)
+@pytest.mark.parametrize("backend", ["export", "record"])
+def test_inputs_and_outputs_of_any_kind(run: Any, args: Any, kwargs: Any, backend: str) -> None:
+    graph = trace(Call(run, lin=nn.Linear(8, 4)), args, kwargs, backend=backend)
+    assert graph.total_flops == 128
+    assert graph.total_params == 36
+    assert graph.batch_size == 2
+    assert len(set(graph.inputs)) == len(graph.inputs)
+
+
+def test_lazy_layers_get_their_shapes_in_a_copy() -> None:
+    model = nn.Sequential(nn.LazyLinear(8), nn.LazyLinear(4))
+    assert trace(model, (torch.zeros(2, 16),)).total_flops == 2 * 2 * (16 * 8 + 8 * 4)
+    assert isinstance(model[0].weight, nn.UninitializedParameter)
+
+
+# --- batch norm
+
+
+def test_batch_norm_needs_two_samples_and_says_so() -> None:
+    with pytest.raises(TraceError, match="Expected more than 1 value per channel"):
+        trace(nn.BatchNorm1d(4).train(), (torch.zeros(1, 4),))
+
+
+def test_batch_norm_costs_more_in_training() -> None:
+    x = torch.empty(32, 64, 56, 56, device="meta")
+    with torch.device("meta"):
+        norm = nn.BatchNorm2d(64)
+    train = trace(norm.train(), (x,), loss="none")
+    infer = trace(norm.eval(), (x,), loss="none")
+    elements = 6_422_528
+    assert infer.total_elementwise_ops == 2 * elements
+    assert train.total_elementwise_ops == pytest.approx(8 * elements, rel=0.01)
+    assert train.nodes[-1].output.bytes == elements * 4 == 25_690_112
+
+
+# --- regions, complex numbers, writing into tensors
+
+
+@pytest.mark.parametrize("backend", ["export", "record"])
+def test_a_region_without_gradients_has_no_backward(backend: str) -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            x = self.a(x)
+        return self.b(x)
+
+    model = Call(run, a=linear(8, 8), b=linear(8, 8))
+    graph = trace(model, (torch.zeros(2, 8),), loss="none", backend=backend)
+    assert (graph.total_flops, graph.total_backward_flops) == (512, 256)
+
+
+@pytest.mark.parametrize("backend", ["export", "record"])
+def test_autocast_regions_are_marked(backend: str) -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            x = self.a(x)
+        return self.b(x.float())
+
+    model = Call(run, a=linear(8, 8), b=linear(8, 8))
+    graph = trace(model, (torch.zeros(2, 8),), backend=backend)
+    assert {n.module: n.autocast for n in graph if n.kind == "linear"} == {"a": "bfloat16", "b": ""}
+    assert graph.total_flops == 512
+
+
+def test_complex_products_count_as_four_real_ones() -> None:
+    model = Call(lambda _, a, b: torch.view_as_real(a @ b))
+    a, b = torch.zeros(3, 4, dtype=torch.complex64), torch.zeros(4, 5, dtype=torch.complex64)
+    assert forward_flops(model, a, b) == 4 * 2 * 3 * 4 * 5
+    spectrum = Call(lambda _, x: torch.fft.irfft2(torch.fft.rfft2(x) * 2))
+    graph = trace(spectrum, (torch.zeros(2, 3, 8, 8),))
+    assert graph.unknown_ops == {}
+    assert graph.total_elementwise_ops > 0
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "flops"),
+    [
+        ("bij,bjk->bik", ((2, 3, 4), (2, 4, 5)), 2 * 2 * 3 * 4 * 5),
+        ("bhqd,bhkd->bhqk", ((2, 3, 4, 5), (2, 3, 6, 5)), 2 * 2 * 3 * 4 * 5 * 6),
+        ("...ij,jk->...ik", ((7, 3, 4), (4, 5)), 2 * 7 * 3 * 4 * 5),
+        ("ij,jk,kl->il", ((2, 3), (3, 4), (4, 5)), 2 * (2 * 3 * 4 + 2 * 4 * 5)),
+    ],
+)
+def test_einsum(equation: str, shapes: tuple[tuple[int, ...], ...], flops: int) -> None:
+    model = Call(lambda _, *x: torch.einsum(equation, *x))
+    assert forward_flops(model, *(torch.zeros(s) for s in shapes)) == flops
+
+
+@pytest.mark.parametrize("backend", ["export", "record"])
+def test_gradients_flow_through_what_is_written_in_place(backend: str) -> None:
+    def run(self: Any, x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros(2, 8)
+        out[:, :4] = self.a(x)
+        return self.b(out)
+
+    model = Call(run, a=linear(8, 4), b=linear(8, 8).requires_grad_(False))
+    graph = trace(model, (torch.zeros(2, 8),), loss="none", backend=backend)
+    # b's input gradient and a's weight gradient
+    assert graph.total_backward_flops == 2 * 2 * 8 * 8 + 2 * 2 * 8 * 4
