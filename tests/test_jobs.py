@@ -248,7 +248,7 @@ def test_rows_of_one_model_are_traced_once_and_asked_together(monkeypatch):
     answers = answer_rows(rows, predictor, progress=done.append)
     assert [answer.seconds for answer in answers] == [32.0, 8.0, 32.0, None, None, None]
     assert "resnet18" in answers[3].error
-    assert "Tesla T4" in answers[4].error
+    assert "Tesla T5" in answers[4].error
     assert "too much" in answers[5].error
     assert len(traced) == 3
     assert predictor.calls == 2

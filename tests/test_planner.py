@@ -157,6 +157,8 @@ def test_the_fastest_plan_fills_the_memory_of_the_fastest_device():
     assert result.best.total_low_s == pytest.approx(0.9 * result.best.total_s)
     assert result.best.total_high_s == pytest.approx(1.2 * result.best.total_s)
     assert [option.hardware for option in result.alternatives] == ["Small", "Slow", "Old"]
+    times = [option.total_s for option in (result.best, *result.alternatives)]
+    assert times == sorted(times)
 
 
 def test_the_best_batch_is_not_always_the_largest():
@@ -173,7 +175,9 @@ def test_the_cheapest_plan_needs_a_price():
     result = best(objective="cost")
     assert result.best.hardware == "Slow"
     assert result.best.cost_usd == pytest.approx(result.best.total_s * 0.36 / 3600)
-    assert "Old" not in [option.hardware for option in (result.best, *result.alternatives)]
+    assert [option.hardware for option in result.alternatives] == ["Small", "Fast"]
+    costs = [option.cost_usd for option in (result.best, *result.alternatives)]
+    assert costs == sorted(costs)
     with pytest.raises(PlanError, match="price"):
         best(objective="cost", prices={})
 

@@ -37,14 +37,16 @@ def count_text(number: float) -> str:
     return f"{number:.3g}"
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints rows under their column names; the first column is text, the others numbers."""
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1
+) -> None:
+    """Prints rows under their column names; the first columns are text, the others numbers."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+        table.add_column(name, justify="left" if place < text_columns else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     # Piped output keeps whole lines, whatever the width of a terminal would be.

@@ -115,9 +115,10 @@ def _print(result: Plan) -> None:
     columns = ("", "device", "batch", "settings", "time", "90%", "USD", "kWh", "memory")
     rows = [("best", *_cells(result.best))]
     rows += [("", *_cells(option)) for option in result.alternatives]
-    print_table(columns, rows)
+    print_table(columns, rows, text_columns=2)
     print("\nfaster or cheaper, never both:")
-    print_table(columns, [("", *_cells(option)) for option in result.trade_off[:SHOWN_TRADE_OFFS]])
+    rows = [("", *_cells(option)) for option in result.trade_off[:SHOWN_TRADE_OFFS]]
+    print_table(columns, rows, text_columns=2)
     for note in result.binding:
         print(note)
 

@@ -29,6 +29,8 @@ BATCH_SIZES = tuple(2**power for power in range(13))
 # Whole-model half precision loses small weight updates, so it is searched for inference only.
 TRAIN_PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16")
 INFER_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+# Other accelerators need another build of PyTorch, or none exists; they can be named.
+PLANNED_KINDS = ("gpu", "cpu")
 LEADERS = 8
 ALTERNATIVES = 5
 
@@ -51,7 +53,7 @@ class PlanRequest:
         batch_sizes: Batch sizes to try; powers of two if empty.
         precisions: Precisions to try; those safe for the mode if empty.
         compiled: Whether to try eager runs, compiled ones or both.
-        devices: Names of devices; the whole catalogue if empty.
+        devices: Names of devices; all GPUs and CPUs of the catalogue if empty.
         prices: US dollars per hour by device name, in place of the catalogue's.
     """
 
@@ -170,6 +172,8 @@ class _Search:
         precisions = request.precisions or default
         self.workloads = list(workloads(graph, workload, precisions, request.compiled))
         self.devices = choose_devices(request.devices or None)
+        if not request.devices:
+            self.devices = [d for d in self.devices if d.kind in PLANNED_KINDS]
         self.prices: dict[str, Rate] = hourly_rates(self.devices, request.prices)
         if request.objective == "cost" or request.budget_usd is not None:
             self.devices = [d for d in self.devices if d.name in self.prices]
@@ -279,8 +283,10 @@ def _key(objective: str) -> Key:
 
 
 def _best_per_device(options: Sequence[Option], objective: str) -> list[Option]:
-    ranked = sorted(options, key=_key(objective))
-    return list({option.hardware: option for option in reversed(ranked)}.values())[::-1]
+    found: dict[str, Option] = {}
+    for option in sorted(options, key=_key(objective)):
+        found.setdefault(option.hardware, option)
+    return list(found.values())
 
 
 def _trade_off(options: Sequence[Option]) -> tuple[Option, ...]:
