@@ -8,14 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.calibration import Calibration, describe
 from prenet_gnn.measuring.records import MeasuredRecord
-from prenet_gnn.workload import Workload
 
 if TYPE_CHECKING:
-    from prenet_gnn.predictor import Prediction, Predictor
+    from collections.abc import Sequence
+
+    from prenet_gnn.catalogue.spec import Hardware
+    from prenet_gnn.prediction import Prediction
+    from prenet_gnn.predictor import Predictor
+    from prenet_gnn.workload import Workload
     from tracing import OpGraph
 
 # From here on the residuals say how wide an interval must be.
 MIN_RECORDS_FOR_SPREAD = 8
+# Fields of a prediction that are seconds
+TIMES = (
+    "seconds",
+    "low_s",
+    "high_s",
+    "forward_s",
+    "backward_s",
+    "optimizer_s",
+    "device_s",
+    "host_s",
+)
 # Two-sided 90% of a normal distribution
 Z_90 = 1.645
 
@@ -56,36 +71,45 @@ class CalibratedPredictor:
         return getattr(self.base, name)
 
     def predict(
-        self, graph: OpGraph, hardware: Any = None, workload: Workload | None = None
+        self, graph: OpGraph, hardware: str | Hardware = "", workload: Workload | None = None
     ) -> Prediction:
         """As the predictor's own, corrected."""
-        workload = workload or Workload()
-        prediction = self.base.predict(graph, hardware=hardware, workload=workload)
-        return self._corrected(prediction, graph, workload)
+        return self._corrected(self.base.predict(graph, hardware, workload))
 
-    def predict_many(self, graphs: Any, hardware: Any, workloads: Any) -> list[Prediction]:
+    def predict_many(
+        self,
+        graphs: OpGraph | Sequence[OpGraph],
+        hardware: str | Hardware | Sequence[str | Hardware],
+        workloads: Workload | Sequence[Workload] | None = None,
+    ) -> list[Prediction]:
         """As the predictor's own, corrected."""
-        found = self.base.predict_many(graphs, hardware=hardware, workloads=workloads)
-        return [
-            self._corrected(prediction, _item(graphs, i), _item(workloads, i) or Workload())
-            for i, prediction in enumerate(found)
-        ]
+        found = self.base.predict_many(graphs, hardware, workloads)
+        return [self._corrected(prediction) for prediction in found]
 
-    def _corrected(self, prediction: Prediction, graph: OpGraph, workload: Workload) -> Prediction:
+    def _corrected(self, prediction: Prediction) -> Prediction:
         known = self.calibration
         if prediction.hardware != known.hardware:
             warning = f"the calibration is for {known.hardware} and was not used"
             return dataclasses.replace(prediction, warnings=(*prediction.warnings, warning))
-        features = describe(prediction, len(graph.nodes), workload)
-        factor = known.factor(features)
-        low_s, high_s = prediction.low_s * factor, prediction.high_s * factor
-        if known.records >= MIN_RECORDS_FOR_SPREAD:
-            width = math.exp(Z_90 * known.log_std(features))
-            low_s = max(low_s, prediction.seconds * factor / width)
-            high_s = min(high_s, prediction.seconds * factor * width)
-        scaled = prediction.scaled(factor)
-        return dataclasses.replace(scaled, low_s=low_s, high_s=high_s)
+        features = describe(prediction, prediction.workload)
+        result = scaled(prediction, known.factor(features))
+        if known.records < MIN_RECORDS_FOR_SPREAD:
+            return result
+        width = math.exp(Z_90 * known.log_std(features))
+        return dataclasses.replace(
+            result,
+            low_s=max(result.low_s, result.seconds / width),
+            high_s=min(result.high_s, result.seconds * width),
+        )
 
 
-def _item(values: Any, index: int) -> Any:
-    return values[index] if isinstance(values, list | tuple) else values
+def scaled(prediction: Prediction, factor: float) -> Prediction:
+    """The same prediction with all its times multiplied."""
+    calls = tuple(
+        dataclasses.replace(
+            call, forward_s=call.forward_s * factor, backward_s=call.backward_s * factor
+        )
+        for call in prediction.calls
+    )
+    times = {name: getattr(prediction, name) * factor for name in TIMES}
+    return dataclasses.replace(prediction, calls=calls, **times)

@@ -1,8 +1,8 @@
 """Fits a few corrections to measurements of one machine, on top of a frozen predictor.
 
 The logarithm of measured over predicted time is linear in what a prediction consists of: a factor
-for everything, factors for the share of convolutions, products, recurrent layers and
-memory-bound operators, for the launch-bound share (the host's speed), and for training,
+for everything, factors for the shares of convolutions, products, recurrent layers, memory-bound
+operators and the optimizer, for the launch-bound share (the host's speed), and for training,
 compilation, layout and number format. All are shrunk towards one by normal priors, so one
 measurement moves little but the common factor, and more measurements free the others.
 """
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from prenet_gnn.calibrated import CalibratedPredictor
-    from prenet_gnn.predictor import Prediction, Predictor
+    from prenet_gnn.prediction import Prediction
+    from prenet_gnn.predictor import Predictor
     from tracing import OpGraph
 
 SCHEMA = 1
@@ -39,6 +40,7 @@ PRIORS = {
     "matmul": 0.3,
     "recurrent": 0.3,
     "memory": 0.3,
+    "optimizer": 0.3,
     "launch": 0.4,
     "compiled": 0.15,
     "channels_last": 0.15,
@@ -50,12 +52,10 @@ LAYER_NOISE = 0.3
 # Degrees of freedom of the residuals: one disturbed measurement must not bend the rest.
 TAIL = 4.0
 ROBUST_ROUNDS = 10
-# Host time to issue one operator (eager PyTorch needs 5-10 us); training issues about three.
-LAUNCH_S = 8e-6
-TRAIN_LAUNCHES = 3
 FAMILIES = (
     ("conv", ("conv",)),
     ("recurrent", ("lstm", "gru", "rnn", "recurrent")),
+    ("optimizer", ("(optimizer)",)),
     ("matmul", ("linear", "matmul", "mm", "attention", "sdpa", "einsum")),
 )
 
@@ -66,17 +66,16 @@ def family_of(operator: str) -> str:
     return next((f for f, words in FAMILIES if any(w in name for w in words)), "memory")
 
 
-def describe(prediction: Prediction, num_operators: int, workload: Workload) -> dict[str, float]:
+def describe(prediction: Prediction, workload: Workload) -> dict[str, float]:
     """What a prediction consists of, as the values that the factors' logarithms are weighed by."""
     features = {"all": 1.0, "train": float(workload.mode == "train")}
-    seconds = prediction.by_operator()
+    seconds = {name: max(part_s, 0.0) for name, part_s in prediction.by_operator().items()}
     total = sum(seconds.values())
     for operator, part_s in seconds.items():
         family = family_of(operator)
         features[family] = features.get(family, 0.0) + (part_s / total if total > 0 else 0.0)
-    launches = num_operators * (TRAIN_LAUNCHES if workload.mode == "train" else 1)
-    bound = launches * LAUNCH_S / max(prediction.seconds, 1e-12)
-    features["launch"] = bound / (1.0 + bound)
+    both = prediction.host_s + prediction.device_s
+    features["launch"] = prediction.host_s / both if both > 0 else 0.0
     features["compiled"] = float(workload.compiled)
     features["channels_last"] = float(workload.channels_last)
     if workload.precision != "fp32":
@@ -291,7 +290,7 @@ def fit_calibration(
         device = _device(record)
         prediction = predictor.predict(graph, hardware=device, workload=record.workload)
         assert record.seconds is not None
-        features.append(describe(prediction, len(graph.nodes), record.workload))
+        features.append(describe(prediction, record.workload))
         ratios.append(math.log(record.seconds / prediction.seconds))
         noise.append(_noise(record))
     return fit_factors(chosen[0].hardware, features, ratios, noise)

@@ -18,69 +18,52 @@ from prenet_gnn.calibration import (
 )
 from prenet_gnn.errors import CheckpointError, DataError
 from prenet_gnn.measuring import MeasuredRecord
+from prenet_gnn.prediction import CallShare, Prediction
 from prenet_gnn.workload import Workload
 
 
 @dataclass(frozen=True)
-class Guess:
-    """What a prediction looks like from outside."""
-
-    seconds: float
-    shares: tuple[tuple[str, float], ...]
-    hardware: str = "Test CPU"
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def low_s(self):
-        return self.seconds * 0.5
-
-    @property
-    def high_s(self):
-        return self.seconds * 2.0
-
-    def by_operator(self):
-        return {name: self.seconds * share for name, share in self.shares}
-
-
-@dataclass(frozen=True)
-class ScaledGuess:
-    seconds: float
-    low_s: float
-    high_s: float
-    hardware: str = "Test CPU"
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Graph:
-    nodes: tuple[int, ...]
-    guess: Guess
+    """Carries the prediction that the frozen predictor will give."""
+
+    seconds: float
+    conv: float
+    host_s: float
 
 
 class Predictor:
-    """Answers with the guess that a graph carries."""
-
     name = "frozen"
 
-    def predict(self, graph, hardware=None, workload=None):
-        return graph.guess
+    def predict(self, graph, hardware="", workload=None):
+        workload = workload or Workload()
+        shares = {
+            "aten.conv2d.default": graph.conv,
+            "aten.linear.default": 0.3 * (1 - graph.conv),
+            "aten.add.Tensor": 0.7 * (1 - graph.conv),
+        }
+        calls = [CallShare("m", o, graph.seconds * s, 0.0) for o, s in shares.items()]
+        return Prediction(
+            seconds=graph.seconds,
+            low_s=graph.seconds * 0.5,
+            high_s=graph.seconds * 2.0,
+            forward_s=graph.seconds,
+            backward_s=0.0,
+            optimizer_s=0.0,
+            peak_memory_bytes=1,
+            fits=True,
+            hardware="Test CPU",
+            workload=workload,
+            device_s=graph.seconds,
+            host_s=graph.host_s,
+            calls=tuple(calls),
+        )
 
-    def predict_many(self, graphs, hardware, workloads):
-        return [graph.guess for graph in graphs]
+    def predict_many(self, graphs, hardware, workloads=None):
+        return [self.predict(graph) for graph in graphs]
 
 
-def _scaled(self, factor):
-    return ScaledGuess(
-        self.seconds * factor, self.low_s * factor, self.high_s * factor, self.hardware
-    )
-
-
-Guess.scaled = _scaled
-
-
-def graph(seconds, conv=0.5, nodes=50):
-    shares = (("conv", conv), ("linear", 0.3 * (1 - conv)), ("add", 0.7 * (1 - conv)))
-    return Graph(tuple(range(nodes)), Guess(seconds, shares))
+def graph(seconds, conv=0.5, host_s=1e-3):
+    return Graph(seconds, conv, host_s)
 
 
 def record(seconds, batch=1, **changes):
@@ -142,11 +125,11 @@ def test_families_are_told_apart_with_more_records():
 
 
 def test_slow_host_shows_in_launch_bound_models_only():
-    small = [(graph(2e-3 * k, nodes=400), 2e-3 * k * 2.0) for k in (1, 1.2, 1.4, 1.6)]
-    large = [(graph(1.0 * k, nodes=400), 1.0 * k) for k in (1, 1.2, 1.4, 1.6)]
+    small = [(graph(2e-3 * k, host_s=1e-2), 2e-3 * k * 2.0) for k in (1, 1.2, 1.4, 1.6)]
+    large = [(graph(1.0 * k, host_s=1e-2), 1.0 * k) for k in (1, 1.2, 1.4, 1.6)]
     found = fit(small + large)
-    assert corrected(found, graph(1.5, nodes=400)).seconds == pytest.approx(1.5, rel=0.1)
-    assert corrected(found, graph(2.2e-3, nodes=400)).seconds == pytest.approx(4.4e-3, rel=0.2)
+    assert corrected(found, graph(1.5, host_s=1e-2)).seconds == pytest.approx(1.5, rel=0.1)
+    assert corrected(found, graph(2.2e-3, host_s=1e-2)).seconds == pytest.approx(4.4e-3, rel=0.2)
 
 
 def test_one_disturbed_measurement_does_not_bend_the_rest():
@@ -178,8 +161,17 @@ def test_predict_many_agrees_with_predict():
     assert found.apply(Predictor()).name == "frozen"
 
 
+def test_the_breakdown_is_corrected_too():
+    found = fit([(graph(0.1), 0.2)])
+    before, after = Predictor().predict(graph(0.1)), corrected(found, graph(0.1))
+    factor = after.seconds / before.seconds
+    assert sum(after.by_operator().values()) == pytest.approx(after.seconds)
+    assert after.forward_s == pytest.approx(before.forward_s * factor)
+    assert after.peak_memory_bytes == before.peak_memory_bytes
+
+
 def test_shares_add_up():
-    features = describe(graph(0.1).guess, 50, Workload(precision="amp_bf16"))
+    features = describe(Predictor().predict(graph(0.1)), Workload(precision="amp_bf16"))
     assert features["conv"] + features["matmul"] + features["memory"] == pytest.approx(1.0)
     assert features["precision:amp_bf16"] == 1.0
     assert 0 < features["launch"] < 1
@@ -193,6 +185,8 @@ def test_shares_add_up():
         ("aten.linear.default", "matmul"),
         ("attention", "matmul"),
         ("lstm", "recurrent"),
+        ("(optimizer)", "optimizer"),
+        ("(other)", "memory"),
         ("batch_norm", "memory"),
         ("aten.add.Tensor", "memory"),
     ],

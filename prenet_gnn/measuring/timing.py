@@ -82,7 +82,7 @@ class CudaClock(HostClock):
 
     def mark(self) -> Any:
         """An event recorded behind the work issued so far."""
-        event = self._torch.cuda.Event(enable_timing=True)
+        event = self._torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(self._torch.cuda.current_stream(self._device))
         return event
 
