@@ -46,6 +46,32 @@ def mark_used(nodes: Iterable[OpNode], roots: Iterable[int]) -> list[OpNode]:
     ]
 
 
+def settle_copies(nodes: Sequence[OpNode]) -> tuple[OpNode, ...]:
+    """Takes back copies behind fused attention that exist on the device of the trace alone.
+
+    A fused kernel lays its output out head by head within each position, so that merging the heads
+    is a view; on `meta` and in the math kernel it is a copy.
+    """
+    result = list(nodes)
+    for node in nodes:
+        if node.kind == "view" and node.attrs.get("copies") and _behind_attention(result, node):
+            attrs = {name: value for name, value in node.attrs.items() if name != "copies"}
+            result[node.index] = replace(node, attrs=attrs)
+    return tuple(result)
+
+
+def _behind_attention(nodes: Sequence[OpNode], node: OpNode) -> bool:
+    if len(node.output.shape) >= len(node.tensor(0).shape):
+        return False
+    first = nodes[node.inputs[0]] if node.inputs[0] >= 0 else None
+    if first is None or first.op not in ("transpose", "permute") or first.inputs[0] < 0:
+        return False
+    dims = first.attrs.get("dims") or [first.attrs.get("dim0"), first.attrs.get("dim1")]
+    merged = tuple(dims) in ((1, 2), (2, 1), (0, 2, 1, 3), (2, 0, 1, 3))
+    kernel = nodes[first.inputs[0]]
+    return merged and kernel.kind == "attention" and kernel.attrs.get("backend") != "math"
+
+
 def unknown_dtypes(specs: Iterable[TensorSpec]) -> set[str]:
     """Number formats whose size is not known."""
     return {spec.dtype for spec in specs} - set(ITEM_BYTES)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tracing._aliases import mark_used, unknown_dtypes
+from tracing._aliases import mark_used, settle_copies, unknown_dtypes
 from tracing._export import Builder
 from tracing._program import INNER, export, walk
 from tracing._record import Known, on_meta, record
@@ -130,7 +130,7 @@ def _trace(model: nn.Module, call: Call, tensors: list[torch.Tensor], options: _
         results = add_loss(builder, results)
     nodes = mark_used(builder.nodes, [s.node for s, _ in results if s.kind == "node"])
     return OpGraph(
-        nodes=tuple(nodes),
+        nodes=settle_copies(nodes),
         parameters=parameters,
         inputs={n: spec_of(t) for n, t in zip(call.names, tensors, strict=True)},
         outputs=tuple(s for s, _ in results),

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracing._aliases import settle_copies
 from tracing.errors import TraceError
 from tracing.graph import OpGraph
 from tracing.specs import ITEM_BYTES, OpNode, ParamSpec, Source, TensorSpec
@@ -118,7 +119,7 @@ def from_dict(data: dict[str, Any]) -> OpGraph:
             raise ValueError(f"schema is {data.get('schema')!r}, expected '{SCHEMA}'")
         probe = data.get("probe")
         return OpGraph(
-            nodes=tuple(_node_in(i, node) for i, node in enumerate(data["nodes"])),
+            nodes=settle_copies([_node_in(i, node) for i, node in enumerate(data["nodes"])]),
             parameters=tuple(_param_in(*row) for row in data["parameters"]),
             inputs={name: _spec_in(spec) for name, spec in data["inputs"].items()},
             outputs=tuple(_source_in(s) for s in data["outputs"]),

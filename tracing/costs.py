@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tracing._einsum import einsum_flops
 from tracing.specs import OpNode, TensorSpec
 
 # node -> FLOPs forward and FLOPs of every input's gradient, or FLOPs forward alone
@@ -95,9 +96,9 @@ def _complex(node: OpNode) -> int:
 @register_cost("conv")
 def _conv(node: OpNode) -> tuple[int, tuple[int, ...]]:
     weight = node.tensor(1)  # (out, in / groups, *kernel)
-    if node.attrs.get("transposed"):
-        return _conv_transpose(node)
-    flops = 2 * node.output.numel * math.prod(weight.shape[1:]) * _complex(node)
+    # a transposed convolution spreads every input element, another gathers every output element
+    spread = node.tensor(0) if node.attrs.get("transposed") else node.output
+    flops = 2 * spread.numel * math.prod(weight.shape[1:]) * _complex(node)
     return flops, (flops, flops, 0)
 
 
@@ -118,34 +119,12 @@ def _linear(node: OpNode) -> tuple[int, tuple[int, ...]]:
     return flops, (flops, flops, 0)
 
 
-def _einsum_flops(node: OpNode) -> int:
-    equation = str(node.attrs.get("equation", "")).replace(" ", "")
-    left = equation.split("->")[0].split(",")
-    if len(left) != len(node.input_specs) or "." in equation:
-        inner = node.tensor(0).shape[-1] if node.tensor(0).shape else 1
-        return 2 * node.output.numel * inner
-    sizes: dict[str, int] = {}
-    for names, spec in zip(left, node.input_specs, strict=True):
-        sizes |= dict(zip(names, spec.shape, strict=False))
-    out = set(equation.split("->")[1]) if "->" in equation else set(sizes)
-    total, names = 0, set(left[0])
-    for position, right in enumerate(left[1:], start=1):
-        joint = names | set(right)
-        later = out.union(*left[position + 1 :])
-        if (names & set(right)) - later or not names & set(right):
-            total += 2 * math.prod(sizes[name] for name in joint)
-        elif joint - later or len(left) == 2:
-            # every shared index stays: a batched product of vectors, done as bmm with inner size 1
-            total += 2 * math.prod(sizes[name] for name in joint)
-        names = joint & later
-    return total
-
-
 @register_cost("matmul")
 def _matmul(node: OpNode) -> tuple[int, tuple[int, ...]]:
     op, specs = node.op, node.input_specs
     if op == "einsum":
-        flops = _einsum_flops(node) * _complex(node)
+        equation = str(node.attrs.get("equation", ""))
+        flops = einsum_flops(equation, [spec.shape for spec in specs]) * _complex(node)
         return flops, (flops,) * len(specs)
     if op == "bilinear":
         # x1 W x2: one product of size out * in1 for each x2 element, then a pointwise sum
@@ -167,20 +146,21 @@ def _attention(node: OpNode) -> tuple[int, tuple[int, ...]]:
     scores = math.prod(query.shape[:-1]) * key.shape[-2]
     flops = 2 * scores * (query.shape[-1] + value.shape[-1])
     products = (
-        MATH_BACKWARD_PRODUCTS if node.attrs.get("backend") == "math" else (FLASH_BACKWARD_PRODUCTS)
+        MATH_BACKWARD_PRODUCTS if node.attrs.get("backend") == "math" else FLASH_BACKWARD_PRODUCTS
     )
-    if not any(node.needs_grad):
-        return flops, (0,) * len(node.input_specs)
-    # the kernel computes all three gradients together; bill it to the query
-    return flops, (flops * products // 2,) + (0,) * (len(node.input_specs) - 1)
+    grads = [0] * len(node.input_specs)
+    # one kernel computes all gradients together; bill it to the first input that needs one
+    grads[node.needs_grad.index(True) if any(node.needs_grad) else 0] = flops * products // 2
+    return flops, tuple(grads)
 
 
 @register_cost("rnn")
 def _rnn(node: OpNode) -> tuple[int, tuple[int, ...]]:
     data = node.tensor(0)
     matrices = [i for i, s in enumerate(node.input_specs) if i > 0 and _is_rnn_weight(node, i, s)]
-    if node.op.endswith("_cell"):
-        steps, rows = 1, data.shape[0]
+    cell = node.op.endswith("_cell")
+    if cell:
+        steps, rows = 1, data.numel // max(data.shape[-1], 1)
     else:
         batch_first = bool(node.attrs.get("batch_first"))
         steps = data.shape[-2 if batch_first else 0] if len(data.shape) == 3 else data.shape[0]
@@ -193,7 +173,9 @@ def _rnn(node: OpNode) -> tuple[int, tuple[int, ...]]:
         flops += part
         grads[i] += part  # gradient of the weight
         recurrent = position % 2 == 1
-        if recurrent:
+        if recurrent and cell:
+            grads[1] += part  # the hidden state handed in
+        elif recurrent:
             # the hidden state's gradient: not needed before the first step
             grads[i] += part * (steps - 1) // max(steps, 1)
         elif weight.shape[-1] == first_layer and position < 2 * (1 + _bidirectional(node)):
