@@ -4,12 +4,13 @@ A spec is `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_CONFIG.json` or
 
     model, args, kwargs = build("timm:resnet50", batch_size=64)
 
-Three kinds leave the meta device, because their forward pass reads values: detection models of
+Two kinds leave the meta device, because their forward pass reads values: detection models of
 torchvision and, where its code needs it, a user's own factory are built on the CPU.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from tracing.zoo.common import Request, ZooError, offline, suggest
@@ -85,15 +86,9 @@ def module_family(spec: str) -> str:
 
 
 def _builder(library: str) -> ModuleType:
-    if library == "timm":
-        from tracing.zoo import timm_models as builder
-    elif library == "torchvision":
-        from tracing.zoo import torchvision_models as builder
-    elif library == "transformers":
-        from tracing.zoo import transformers_models as builder
-    else:
-        from tracing.zoo import user_file as builder
-    return builder
+    """The module that builds a library's models; loads nothing of the other libraries."""
+    name = "user_file" if library == "file" else f"{library}_models"
+    return importlib.import_module(f"tracing.zoo.{name}")
 
 
 def _split(spec: str) -> tuple[str, str]:

@@ -118,11 +118,11 @@ def _video(model: nn.Module, request: Request) -> torch.Tensor:
 def _sound(model: nn.Module, main: str, request: Request) -> torch.Tensor:
     """Raw sound, or its spectrogram in the layout the model takes."""
     config, batch = _config(model), request.batch_size
-    bins = getattr(config, "num_mel_bins", None)
+    bins: Any = getattr(config, "num_mel_bins", None)
     if main == "input_values" and not isinstance(bins, int):
         return torch.empty(batch, request.seq_len or DEFAULT_SOUND_SAMPLES, device="meta")
     if main == "input_values":
-        length = request.seq_len or getattr(config, "max_length", 1024)
+        length: Any = request.seq_len or getattr(config, "max_length", 1024)
         return torch.empty(batch, length, bins, device="meta")
     positions = getattr(config, "max_source_positions", None)
     if isinstance(bins, int) and isinstance(positions, int):

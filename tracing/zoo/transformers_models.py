@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def family(name: str) -> str:
 
 def _transformers() -> Any:
     try:
-        import transformers
+        transformers: Any = importlib.import_module("transformers")
     except ImportError as error:
         raise missing_extra("transformers") from error
     transformers.utils.logging.set_verbosity_error()
