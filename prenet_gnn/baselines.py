@@ -130,7 +130,8 @@ class Roofline(Baseline):
         compute_s = flops / rows["peak_flops_per_s"].to_numpy(dtype=np.float64)
         num_bytes = rows["bytes"].to_numpy(dtype=np.float64)
         memory_s = num_bytes / rows["memory_bytes_per_s"].to_numpy(dtype=np.float64)
-        return np.maximum(np.maximum(compute_s, memory_s), SHORTEST_S)
+        bound: Floats = np.maximum(np.maximum(compute_s, memory_s), SHORTEST_S)
+        return bound
 
 
 class _Linear(Baseline):
@@ -152,7 +153,8 @@ class _Linear(Baseline):
         return np.hstack([x, np.ones((len(x), 1))])
 
     def _features(self, rows: pd.DataFrame) -> Floats:
-        return rows[list(self.columns)].to_numpy(dtype=np.float64)
+        x: Floats = rows[list(self.columns)].to_numpy(dtype=np.float64)
+        return x
 
 
 @register_baseline("flops")
@@ -176,7 +178,7 @@ class LinearRegression(_Linear):
         missing = [name for name in self._names if name not in rows.columns]
         if missing:
             raise DataError(f"LinearRegression needs the column {missing[0]} it was fitted on.")
-        x = rows[self._names].to_numpy(dtype=np.float64)
+        x: Floats = rows[self._names].to_numpy(dtype=np.float64)
         if not np.isfinite(x).all():
             name = self._names[int(np.flatnonzero(~np.isfinite(x).all(axis=0))[0])]
             raise DataError(f"column {name} holds a value that is not a finite number.")

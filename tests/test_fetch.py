@@ -37,14 +37,14 @@ def server(tmp_path: Path):
         thread.join()
 
 
-def write_manifest(path: Path, root: Path, **changes: str) -> Path:
+def write_manifest(target: Path, root: Path, **changes: str) -> Path:
     lines = ["file,sha256,repo,commit,path,licence"]
-    for name, target in (("a b.csv", "raw/a.csv"), ("big.csv", "raw/deep/big.csv.gz")):
+    for name, file in (("a b.csv", "raw/a.csv"), ("big.csv", "raw/deep/big.csv.gz")):
         digest = hashlib.sha256((root / "me/data/abc" / name).read_bytes()).hexdigest()
-        row = {"file": target, "sha256": digest, "path": name, **changes}
+        row = {"file": file, "sha256": digest, "path": name, **changes}
         lines.append(f"{row['file']},{row['sha256']},me/data,abc,{row['path']},MIT")
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    target.write_text("\n".join(lines) + "\n")
+    return target
 
 
 def test_fetch_downloads_verifies_and_resumes(server, tmp_path):

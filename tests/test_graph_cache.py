@@ -33,7 +33,7 @@ def small(batch_size=2, **kwargs):
 def large(batch_size=2, **kwargs):
     return make(64, batch_size)
 
-def slow(batch_size=2, **kwargs):
+def third(batch_size=2, **kwargs):
     time.sleep(float(os.environ.get("TEST_NAP_S", "0")))
     return make(32, batch_size)
 
@@ -240,12 +240,12 @@ def test_neusight_configs_get_the_head_that_was_measured(tmp_path):
 @pytest.mark.slow
 def test_killed_build_goes_on_where_it_stopped(tmp_path, nets):
     """SIGKILL while the third model is traced: two graphs stay whole, nothing else is left."""
-    wanted = keys_of(nets, "large", "small", "slow")
+    wanted = keys_of(nets, "large", "small", "third")
     script = (
         "from prenet_gnn.data import graphs; from prenet_gnn.data.keys import GraphKey\n"
         "if __name__ == '__main__':\n"
         f"    graphs.build_cache([GraphKey({nets!r}, m, mode='infer') for m in "
-        f"('large', 'small', 'slow')], {str(tmp_path)!r}, workers=1)\n"
+        f"('large', 'small', 'third')], {str(tmp_path)!r}, workers=1)\n"
     )
     (tmp_path / "build.py").write_text(script)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TEST_NAP_S": "600"}

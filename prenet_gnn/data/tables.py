@@ -194,9 +194,13 @@ def phase_problems(frame: pd.DataFrame, file: str) -> list[RowProblem]:
 
 def torch_version(framework: str) -> int:
     """PyTorch version as major x 100 + minor (`torch-1.12` -> 112), 0 = unknown."""
-    head = framework.removeprefix("torch-").split()[0] if framework.startswith("torch-") else ""
-    digits = head.split(".")
-    known = len(digits) >= 2 and digits[0].isdigit() and digits[1].isdigit()
+    digits = framework.removeprefix("torch-").split(" ")[0].split(".")
+    known = (
+        framework.startswith("torch-")
+        and len(digits) >= 2
+        and digits[0].isdigit()
+        and digits[1].isdigit()
+    )
     return 100 * int(digits[0]) + int(digits[1]) if known else 0
 
 
