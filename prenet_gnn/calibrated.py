@@ -112,4 +112,4 @@ def scaled(prediction: Prediction, factor: float) -> Prediction:
         for call in prediction.calls
     )
     times = {name: getattr(prediction, name) * factor for name in TIMES}
-    return dataclasses.replace(prediction, calls=calls, **times)
+    return dataclasses.replace(prediction, call_source=lambda: calls, **times)

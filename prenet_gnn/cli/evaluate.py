@@ -19,14 +19,37 @@ def evaluate(
     source: PredictorOptions,
     records: Annotated[
         Path | None,
-        typer.Argument(metavar="[RECORDS]", help="Records of `prenet measure`; the data if not."),
+        typer.Argument(metavar="[RECORDS]", help="Records of `prenet measure`."),
     ] = None,
+    fold: Annotated[
+        int | None,
+        typer.Option(min=0, max=4, help="Train without this fold of the data and score on it."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Training settings for --fold, as TOML.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; repeatable."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Compares predictions with measured times."""
+    """Shows how far predictions are from measured times.
+
+    Without arguments: the scores that the weights got on rows held out from their training.
+    """
     from prenet_gnn.cli._text import emit, json_text
     from prenet_gnn.evaluation import run_evaluation
 
-    report = run_evaluation(source.load(), records=records, data=data)
+    report = run_evaluation(
+        source.load(),
+        records=records,
+        data=data,
+        fold=fold,
+        config=config,
+        changes=changes or [],
+        seed=seed,
+    )
     emit(json_text(report.to_dict()) if json else str(report), None)

@@ -16,7 +16,8 @@ from prenet_gnn.errors import ConfigError
 from prenet_gnn.metrics import mape, median_ape
 from prenet_gnn.model.batch import collate
 from prenet_gnn.model.network import ModelConfig, TimeGNN, Times
-from prenet_gnn.training.rows import Latents, Rows
+from prenet_gnn.training.latents import Latents
+from prenet_gnn.training.rows import Rows
 
 # Where the loss turns from squared to absolute, in natural logarithm of the time: errors below it
 # are noise of the measurement.

@@ -11,6 +11,7 @@ import numpy as np
 from prenet_gnn.hardware import get_hardware
 from prenet_gnn.model.batch import Sample
 from prenet_gnn.model.device import device_vector, format_of, run_vector
+from prenet_gnn.training.latents import Latents, device_key, framework_key, host_key
 from prenet_gnn.training.encoding import EntryKey, Store, entry_precision
 from prenet_gnn.workload import Workload
 
@@ -20,49 +21,6 @@ if TYPE_CHECKING:
 # Rows of one device, mode, format and library weigh together as the root of their number, so that the
 # thousands of rows of three timm cards do not drown the forty others.
 BALANCE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Latents:
-    """Which devices, hosts and frameworks have a latent; position 0 is for all others."""
-
-    devices: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    frameworks: tuple[str, ...] = ()
-
-    def indices(self, device: str, host: str, framework: str) -> tuple[int, int, int]:
-        """Rows of the latent tables, 0 where training has not seen one."""
-        return (
-            _find(self.devices, device),
-            _find(self.hosts, host),
-            _find(self.frameworks, framework),
-        )
-
-
-def _find(names: tuple[str, ...], name: str) -> int:
-    try:
-        return names.index(name) + 1
-    except ValueError:
-        return 0
-
-
-def device_key(device: str, number_format: str) -> str:
-    """Name of a device latent: a device computes differently in each number format."""
-    return f"{device}|{number_format}"
-
-
-def framework_key(workload: Workload) -> str:
-    """Name of a framework latent: the version, and whether the batch is copied inside the time.
-
-    The second tells apart the protocols of the public benchmarks, which name no version.
-    """
-    name = workload.framework if workload.framework.startswith("torch") else "torch-unknown"
-    return f"{name}|{'h2d' if 'h2d' in workload.phases else 'resident'}"
-
-
-def host_key(device: str, workload: Workload) -> str:
-    """Name of a host latent: the machine is not named by any source, so its device stands for it."""
-    return f"{device}|{framework_key(workload)}"
 
 
 @dataclass

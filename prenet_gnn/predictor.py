@@ -1,0 +1,292 @@
+"""Predicts iterations with trained weights."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from prenet_gnn.catalogue.spec import Hardware
+from prenet_gnn.checkpoint import Checkpoint, load_checkpoint
+from prenet_gnn.errors import ConfigError, PreNetError
+from prenet_gnn.features.encode import Encoded, encode
+from prenet_gnn.features.template import Template, build_template, template_key
+from prenet_gnn.hardware import get_hardware
+from prenet_gnn.memory import MemoryEstimate, fits, peak_memory
+from prenet_gnn.model.batch import Sample, collate
+from prenet_gnn.model.device import device_vector, format_of, run_vector
+from prenet_gnn.prediction import CallShare, Prediction
+from prenet_gnn.training.latents import device_key, framework_key, host_key
+from prenet_gnn.workload import Workload
+
+if TYPE_CHECKING:
+    from tracing import OpGraph
+
+__all__ = ["Prediction", "Predictor", "load_predictor"]
+
+# Half-width of the interval, as a natural logarithm, when the weights name none.
+DEFAULT_HALF_WIDTH = 0.3
+# Calls of one batch; more only costs memory.
+CALLS_PER_BATCH = 40_000
+# An iteration longer than this share of launch time gets a warning that the host decides.
+HOST_SHARE = 0.9
+
+
+class Predictor:
+    """Trained networks with everything around them; safe to share between threads."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        """Takes what `load_checkpoint` read."""
+        self.checkpoint = checkpoint
+        self._lock = threading.Lock()
+
+    def predict(
+        self,
+        graph: OpGraph,
+        hardware: str | Hardware = "",
+        workload: Workload | None = None,
+    ) -> Prediction:
+        """Predicts one iteration.
+
+        Args:
+            graph: A traced model at the batch size in question.
+            hardware: A device of the catalogue, by name or alias, or a device file.
+            workload: How it is run; None is float32 training with AdamW.
+
+        Raises:
+            UnknownHardwareError: No device has that name.
+            PreNetError: The graph holds nothing to predict.
+        """
+        return self.predict_many([graph], [hardware], [workload or Workload()])[0]
+
+    def predict_many(
+        self,
+        graphs: OpGraph | Sequence[OpGraph],
+        hardware: str | Hardware | Sequence[str | Hardware],
+        workloads: Workload | Sequence[Workload] | None = None,
+    ) -> list[Prediction]:
+        """Predicts many iterations in batches.
+
+        Args:
+            graphs: One graph, or one for each prediction.
+            hardware: One device, or one for each prediction.
+            workloads: One workload, or one for each prediction.
+
+        Returns:
+            One prediction for each position of the longest argument.
+        """
+        listed = _aligned(graphs, hardware, workloads or Workload())
+        questions = [(g, _device(h), w) for g, h, w in listed]
+        samples = [self._sample(*question) for question in questions]
+        result: list[Prediction] = []
+        start = 0
+        while start < len(samples):
+            end, calls = start, 0
+            while end < len(samples) and (end == start or calls < CALLS_PER_BATCH):
+                calls += len(samples[end].encoded.operators)
+                end += 1
+            result.extend(self._answer(questions[start:end], samples[start:end]))
+            start = end
+        return result
+
+    def _sample(self, graph: OpGraph, hardware: Hardware, workload: Workload) -> Sample:
+        encoded = encoded_graph(graph, workload.precision)
+        kind = format_of(hardware, workload.precision)
+        latents = self.checkpoint.latents.indices(
+            device_key(hardware.name, kind),
+            host_key(hardware.name, workload),
+            framework_key(workload),
+        )
+        device = device_vector(hardware, workload.precision)
+        return Sample(encoded, device, run_vector(workload, hardware), workload, *latents)
+
+    def _answer(
+        self, questions: Sequence[tuple[OpGraph, Hardware, Workload]], samples: Sequence[Sample]
+    ) -> list[Prediction]:
+        data = collate(samples)
+        with torch.inference_mode(), self._lock:
+            times = [model(data) for model in self.checkpoint.models]
+        logs = np.stack([t.total.clamp(min=1e-9).log().numpy() for t in times])
+        totals, spread = np.exp(logs.mean(axis=0)), logs.std(axis=0)
+        fields = ("forward", "backward", "optimizer", "device", "host", "loss", "zero_grad", "copy")
+        parts = {n: np.mean([getattr(t, n).numpy() for t in times], axis=0) for n in fields}
+        node = np.mean([t.node.numpy() for t in times], axis=0)
+        starts = np.cumsum([0] + [len(s.encoded.operators) for s in samples])
+        return [
+            self._prediction(
+                *question,
+                samples[i],
+                float(totals[i]),
+                float(spread[i]),
+                {name: float(values[i]) for name, values in parts.items()},
+                node[starts[i] : starts[i + 1]],
+            )
+            for i, question in enumerate(questions)
+        ]
+
+    def _prediction(
+        self,
+        graph: OpGraph,
+        hardware: Hardware,
+        workload: Workload,
+        sample: Sample,
+        total: float,
+        spread: float,
+        parts: dict[str, float],
+        node: np.ndarray,
+    ) -> Prediction:
+        chosen = set(workload.phases)
+        forward = parts["forward"] * ("forward" in chosen) + parts["loss"] * ("loss" in chosen)
+        backward = parts["backward"] * ("backward" in chosen)
+        step = parts["optimizer"] * ("optimizer" in chosen)
+        step += parts["zero_grad"] * ("zero_grad" in chosen)
+        copy = parts["copy"] * ("h2d" in chosen)
+        device_s = forward + backward + step
+        scale = (total - copy) / device_s if device_s > 0 else 0.0
+        warnings = self._warnings(graph, hardware, sample, parts)
+        half = self._half_width(hardware, sample, spread)
+        memory = _memory(graph, workload)
+        return Prediction(
+            seconds=total,
+            low_s=total * math.exp(-half),
+            high_s=total * math.exp(half),
+            forward_s=forward * scale + copy,
+            backward_s=backward * scale,
+            optimizer_s=step * scale,
+            peak_memory_bytes=int(memory.peak_memory_bytes),
+            fits=fits(memory, hardware),
+            hardware=hardware.name,
+            workload=workload,
+            model=str(graph.meta.get("model", "")),
+            batch_size=graph.batch_size,
+            device_s=device_s,
+            host_s=parts["host"],
+            warnings=warnings,
+            memory={k: v for k, v in asdict(memory).items() if isinstance(v, int)},
+            call_source=partial(_shares, graph, workload, node, scale),
+        )
+
+    def _half_width(self, hardware: Hardware, sample: Sample, spread: float) -> float:
+        known = "known_device" if sample.device_latent else "new_device"
+        mode = "train" if sample.workload.mode == "train" else "infer"
+        intervals = self.checkpoint.intervals
+        base = intervals.get(f"{known}|{mode}", intervals.get(known, DEFAULT_HALF_WIDTH))
+        return math.hypot(base, 1.645 * spread)
+
+    def _warnings(
+        self, graph: OpGraph, hardware: Hardware, sample: Sample, parts: dict[str, float]
+    ) -> tuple[str, ...]:
+        found = []
+        if not sample.device_latent:
+            found.append(
+                f"no measured times of {hardware.name} in this number format: predicted from its "
+                "specifications; `prenet calibrate` narrows this"
+            )
+        if parts["host"] > HOST_SHARE * parts["device"]:
+            found.append(
+                "limited by how fast the host issues operators; a faster or slower CPU than usual "
+                "changes this time"
+            )
+        if graph.unknown_ops:
+            listed = ", ".join(sorted(graph.unknown_ops)[:4])
+            found.append(f"operators without a cost formula, billed for memory traffic: {listed}")
+        seen = self.checkpoint.facts.get("largest_log_seconds")
+        if seen is not None and math.log(max(parts["device"], 1e-9)) > float(seen) + 0.7:
+            found.append("longer than every iteration the weights were trained on")
+        return tuple(found)
+
+
+def _shares(
+    graph: OpGraph, workload: Workload, node: np.ndarray, scale: float
+) -> tuple[CallShare, ...]:
+    members = _template(graph, workload.precision).members
+    chosen = set(workload.phases)
+    backward = float("backward" in chosen)
+    shares = []
+    for call, member in zip(graph.nodes, members, strict=True):
+        if member < 0:
+            continue
+        forward = float(("loss" if call.kind == "loss" else "forward") in chosen)
+        seconds = node[member] * scale
+        shares.append(
+            CallShare(
+                call.module, call.target, float(seconds[0]) * forward, float(seconds[1]) * backward
+            )
+        )
+    return tuple(shares)
+
+
+def _cache(graph: OpGraph) -> dict[Any, Any]:
+    """A place at the graph for what is derived from it."""
+    cache: dict[Any, Any] = graph.__dict__.setdefault("_encoded", {})
+    return cache
+
+
+def _memory(graph: OpGraph, workload: Workload) -> MemoryEstimate:
+    cache, key = _cache(graph), ("memory", workload)
+    if key not in cache:
+        cache[key] = peak_memory(graph, workload)
+    estimate: MemoryEstimate = cache[key]
+    return estimate
+
+
+def _template(graph: OpGraph, precision: str) -> Template:
+    cache, key = _cache(graph), ("template", template_key(precision))
+    if key not in cache:
+        cache[key] = build_template(graph, precision)
+    template: Template = cache[key]
+    return template
+
+
+def encoded_graph(graph: OpGraph, precision: str) -> Encoded:
+    """The graph's arrays under a precision, computed once per graph."""
+    if not graph.nodes:
+        raise PreNetError("the graph has no operators: there is nothing to predict.")
+    cache, key = _cache(graph), ("encoded", precision)
+    if key not in cache:
+        template = _template(graph, precision)
+        if not len(template.nodes):
+            raise PreNetError("the graph only makes views of its inputs: there is nothing to predict.")
+        cache[key] = encode(template, graph.batch_size, precision)
+    encoded: Encoded = cache[key]
+    return encoded
+
+
+def _device(hardware: str | Hardware) -> Hardware:
+    return hardware if isinstance(hardware, Hardware) else get_hardware(hardware)
+
+
+def _aligned(*columns: Any) -> list[tuple[Any, ...]]:
+    lists = [list(c) if isinstance(c, list | tuple) else [c] for c in columns]
+    length = max(len(values) for values in lists)
+    if any(len(values) not in (1, length) for values in lists):
+        sizes = ", ".join(str(len(values)) for values in lists)
+        raise ConfigError(
+            f"graphs, hardware and workloads are {sizes} long: give equal lengths, or one of each."
+        )
+    return list(zip(*(v * length if len(v) == 1 else v for v in lists), strict=True))
+
+
+def load_predictor(path: str | Path | None = None, calibration: str | Path | None = None) -> Any:
+    """Loads a predictor.
+
+    Args:
+        path: Folder that `prenet train` wrote; None takes the shipped weights.
+        calibration: File that `prenet calibrate` wrote; its corrections go on top.
+
+    Raises:
+        CheckpointError: The weights are missing, damaged, or of another schema.
+    """
+    predictor = Predictor(load_checkpoint(path))
+    if calibration is None:
+        return predictor
+    from prenet_gnn.calibration import load_calibration
+
+    return load_calibration(calibration).apply(predictor)

@@ -1,0 +1,178 @@
+"""From a folder of measurements to weights: caches, fits an ensemble, writes a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import platform
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prenet_gnn.errors import ConfigError, DataError
+from prenet_gnn.model.network import ModelConfig
+from prenet_gnn.training.fit import Fitted, TrainConfig, fit
+from prenet_gnn.training.rows import Rows
+
+ENCODED = "encoded.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Everything a training run depends on, as in its TOML file.
+
+    Attributes:
+        model: Size of the network.
+        train: How it is fitted.
+        members: Networks in the ensemble, with seeds counted up from `train.seed`.
+        intervals: Half-widths of 90% intervals by situation, from `experiments.accuracy`.
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    members: int = 1
+    intervals: dict[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RunConfig:
+        """Builds the settings; unknown names are errors."""
+        unknown = set(data) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ConfigError(
+                f"unknown settings: {', '.join(sorted(unknown))}. Allowed: model, train, members, "
+                "intervals."
+            )
+        try:
+            return cls(
+                model=ModelConfig.from_dict(data.get("model", {})),
+                train=TrainConfig.from_dict(data.get("train", {})),
+                members=int(data.get("members", 1)),
+                intervals={str(k): float(v) for k, v in data.get("intervals", {}).items()},
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"a setting has a wrong value: {error}.") from None
+
+
+def load_config(path: Path | None, changes: Sequence[str] = (), seed: int | None = None) -> RunConfig:
+    """Reads a TOML file and changes of the form `train.epochs=5`."""
+    data: dict[str, Any] = {}
+    if path is not None:
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read '{path}': {error.strerror}.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"'{path}' is no TOML: {error}.") from None
+    for change in changes:
+        _apply(data, change)
+    config = RunConfig.from_dict(data)
+    return config if seed is None else replace(config, train=replace(config.train, seed=seed))
+
+
+def _apply(data: dict[str, Any], change: str) -> None:
+    name, mark, text = change.partition("=")
+    if not mark:
+        raise ConfigError(f"'{change}' is no change; write train.epochs=5.")
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *path, last = name.strip().split(".")
+    for part in path:
+        data = data.setdefault(part, {})
+    data[last] = value
+
+
+def prepare_rows(data: str | Path | None, *, workers: int = 2, progress: bool = True) -> Rows:
+    """Measured rows with their encoded graphs; traces and encodes what the cache lacks.
+
+    Raises:
+        DataError: There is no data, or none of it can be used.
+    """
+    from prenet_gnn.data.graphs import build_cache
+    from prenet_gnn.data.keys import cache_root, graph_requests
+    from prenet_gnn.data.tables import find_data_dir, read_measurements, training_rows
+    from prenet_gnn.training.encoding import EntryKey, Store, base_key, entry_precision
+    from prenet_gnn.training.rows import load_rows
+
+    where = find_data_dir(data)
+    frame = training_rows(read_measurements(where))
+    keys = list(graph_requests(frame))
+    build_cache({base_key(k) for k in keys}, workers=workers, data_dir=where, progress=progress)
+    path = cache_root() / ENCODED
+    store = Store.load(path)
+    known = len(store.entries)
+    store.fill(
+        EntryKey(k, entry_precision(str(p)), int(b))
+        for k, p, b in zip(keys, frame.precision, frame.batch_size, strict=True)
+    )
+    if len(store.entries) > known:
+        store.save(path)
+    rows = load_rows(frame, keys, store)
+    if not len(rows):
+        raise DataError("no row of the data has a graph: see `prenet data check`.")
+    return rows
+
+
+def run_training(
+    output: Path,
+    *,
+    config: Path | None = None,
+    changes: Sequence[str] = (),
+    data: str | Path | None = None,
+    seed: int | None = None,
+) -> None:
+    """Fits an ensemble on all rows and writes its checkpoint to `output`.
+
+    A run that was stopped goes on from its last epoch when it is started again with the same output.
+    """
+    settings = load_config(config, changes, seed)
+    rows = prepare_rows(data)
+    everything = np.arange(len(rows))
+    nothing = np.zeros(0, dtype=np.int64)
+    fitted: list[Fitted] = []
+    for number in range(settings.members):
+        train = replace(settings.train, seed=settings.train.seed + number)
+        folder = output / f"member-{number}"
+        print(f"member {number + 1} of {settings.members}: {len(rows)} rows", flush=True)
+        fitted.append(
+            fit(rows, everything, nothing, settings.model, train, folder=folder, report=_say)
+        )
+    write_checkpoint(output, fitted, rows, settings)
+
+
+def _say(epoch: int, figures: dict[str, float]) -> None:
+    listed = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if name != "epoch")
+    print(f"  epoch {epoch + 1}: {listed}", flush=True)
+
+
+def write_checkpoint(output: Path, fitted: Sequence[Fitted], rows: Rows, config: RunConfig) -> None:
+    """Writes weights and their description."""
+    import torch
+
+    from prenet_gnn.checkpoint import Checkpoint, save_checkpoint
+
+    frame = rows.frame
+    facts = {
+        "rows": len(rows),
+        "sources": {str(k): int(v) for k, v in frame["source"].value_counts().items()},
+        "devices": sorted({str(name) for name in frame["gpu"]}),
+        "largest_log_seconds": float(np.log(rows.seconds).max()),
+        "run": json.loads(json.dumps(config.to_dict())),
+        "versions": {"torch": torch.__version__, "python": platform.python_version()},
+        "loss": [member.history[-1].get("loss") for member in fitted if member.history],
+    }
+    checkpoint = Checkpoint(
+        tuple(member.model.eval() for member in fitted),
+        fitted[0].latents,
+        dict(config.intervals),
+        facts,
+    )
+    save_checkpoint(checkpoint, output)
