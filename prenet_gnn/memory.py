@@ -10,9 +10,9 @@ optimizer state exist.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from prenet_gnn.precision import FULL_BYTES, SINGLE, Lowered, lower, policy
 
@@ -28,22 +28,44 @@ BLOCK_BYTES = 512
 SEGMENT_BYTES = 2 * MIB
 # cuBLAS workspace of one handle, CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8 (aten/src/ATen/cuda).
 CUBLAS_BYTES = 8_519_680
-# Share of a convolution's tensors that cuDNN takes as workspace, and the most it takes; fitted.
-CUDNN_SHARE = 0.5
-CUDNN_LIMIT_BYTES = 1024 * MIB
-# Reserved over allocated at the peak: blocks that are split or free but too small; fitted.
-FRAGMENTATION = 1.04
-# CUDA context with the kernels of PyTorch, cuDNN and cuBLAS. Kernels are loaded when first used
-# since CUDA 11.7 (PyTorch 2.0 builds), all at once before.
-CONTEXT_BYTES = 500 * MIB
-EAGER_CONTEXT_BYTES = 1400 * MIB
 # What the driver leaves of the memory on the data sheet: 23.70 of 24 GiB (RTX 3090), 39.59 of
 # 40 GiB (A100), 15.78 of 16 GiB (V100).
 USABLE_SHARE = 0.9875
 # Bytes of optimizer state per byte of trained weight.
 STATES = {"none": 0, "sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2}
+# Calls that cuBLAS computes.
+PRODUCTS = ("linear", "matmul", "attention", "rnn")
+# Kinds whose calls keep tensors of their own for the backward pass, in their own number format.
+OWN_EXTRAS = ("activation", "attention", "rnn", "loss")
+FLOATS = {2: "float16", 4: "float32", 8: "float64"}
 # Gradients become None in zero_grad, and optimizers work on all tensors at once, since this.
 SET_TO_NONE_SINCE = (2, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Memory that no tensor explains; fitted by `experiments/memory_verdict.py`.
+
+    Attributes:
+        cudnn_share: Workspace of cuDNN over the bytes that a convolution reads and writes. In NCHW
+            it copies half-precision tensors to NHWC, the layout of its tensor-core kernels.
+        cudnn_share_channels_last: The same for tensors that are NHWC already.
+        cudnn_limit_bytes: The most that cuDNN takes; above it slower algorithms are chosen.
+        fragmentation: Reserved over allocated at the peak: blocks that are split, or too small.
+        context_bytes: CUDA context with the kernels of PyTorch, cuDNN and cuBLAS, which are loaded
+            when first used (CUDA 11.7 and later, so the builds of PyTorch 2.0 and later).
+        eager_context_bytes: The same for older builds, which load all kernels at once.
+    """
+
+    cudnn_share: float = 0.5
+    cudnn_share_channels_last: float = 0.1
+    cudnn_limit_bytes: int = 1024 * MIB
+    fragmentation: float = 1.03
+    context_bytes: int = 500 * MIB
+    eager_context_bytes: int = 1000 * MIB
+
+
+ALLOWANCE = Allowance()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,38 +104,56 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, slots=True)
 class _Peak:
-    """One candidate for the peak."""
+    """One candidate for the peak; `moved` are the bytes that a convolution reads and writes."""
 
     phase: str
     activations: int
     gradients: int
     temporaries: int
-    workspace: int
+    moved: int = 0
 
     @property
-    def total(self) -> int:
-        return self.activations + self.gradients + self.temporaries + self.workspace
+    def tensors(self) -> int:
+        return self.activations + self.gradients + self.temporaries
 
 
-_Store = dict[int, tuple[Any, dict["tuple[Workload, str]", MemoryEstimate]]]
-_known: _Store = {}
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What the memory of one graph under one workload is made of."""
+
+    weights: int
+    optimizer: int
+    cublas: int
+    modern: bool
+    peaks: tuple[_Peak, ...]
 
 
-def peak_memory(graph: OpGraph, workload: Workload, *, device: str = "cuda") -> MemoryEstimate:
+# By the identity of a graph: a reference that tells whether it still lives, and what was found.
+_known: dict[int, tuple[weakref.ref[OpGraph], dict[tuple[Workload, str], _Followed]]] = {}
+
+
+def peak_memory(
+    graph: OpGraph,
+    workload: Workload,
+    *,
+    device: str = "cuda",
+    allowance: Allowance = ALLOWANCE,
+) -> MemoryEstimate:
     """Estimates the peak memory of one iteration after the first.
 
     Args:
         graph: The model at its batch size.
         workload: How it is run.
         device: `cuda`, or `cpu` for plain tensor bytes without rounding, workspaces and context.
+        allowance: Memory that no tensor explains; used on `cuda` alone.
     """
     key = id(graph)
     if key not in _known or _known[key][0]() is not graph:
         _known[key] = (weakref.ref(graph, lambda _: _known.pop(key, None)), {})
-    estimates = _known[key][1]
-    if (workload, device) not in estimates:
-        estimates[workload, device] = _estimate(graph, workload, device)
-    return estimates[workload, device]
+    found = _known[key][1]
+    if (workload, device) not in found:
+        found[workload, device] = _follow(graph, workload, device)
+    return _estimate(found[workload, device], workload, device, allowance)
 
 
 def fits(estimate: MemoryEstimate, hardware: Hardware) -> bool:
@@ -126,29 +166,50 @@ def usable_bytes(hardware: Hardware) -> int:
     return int(hardware.memory_bytes * USABLE_SHARE)
 
 
-def _estimate(graph: OpGraph, workload: Workload, device: str) -> MemoryEstimate:
-    graph = _in_mode(graph, workload.mode)
-    formats = _Formats(graph, workload.precision, BLOCK_BYTES if device == "cuda" else 1)
-    state = _State(graph, workload, formats, device)
-    peak = max(_peaks(graph, workload, formats, state, device), key=lambda peak: peak.total)
-    optimizer = state.trained * STATES[workload.optimizer] if graph.mode == "train" else 0
-    allocated = state.weights + optimizer + peak.total
+def _estimate(
+    found: _Followed, workload: Workload, device: str, allowance: Allowance
+) -> MemoryEstimate:
+    share = allowance.cudnn_share
+    if workload.channels_last:
+        share = allowance.cudnn_share_channels_last
+    share = share if device == "cuda" else 0.0
+
+    def workspace(peak: _Peak) -> int:
+        return found.cublas + min(int(share * peak.moved), allowance.cudnn_limit_bytes)
+
+    peak = max(found.peaks, key=lambda peak: peak.tensors + workspace(peak))
+    allocated = found.weights + found.optimizer + peak.tensors + workspace(peak)
     reserved, context = allocated, 0
     if device == "cuda":
-        reserved = int(allocated * FRAGMENTATION)
+        reserved = int(allocated * allowance.fragmentation)
         reserved += -reserved % SEGMENT_BYTES
-        context = CONTEXT_BYTES if state.modern else EAGER_CONTEXT_BYTES
+        context = allowance.context_bytes if found.modern else allowance.eager_context_bytes
     return MemoryEstimate(
-        weights_bytes=state.weights,
+        weights_bytes=found.weights,
         gradient_bytes=peak.gradients,
-        optimizer_bytes=optimizer,
+        optimizer_bytes=found.optimizer,
         activation_bytes=peak.activations,
         temporary_bytes=peak.temporaries,
-        workspace_bytes=peak.workspace,
+        workspace_bytes=workspace(peak),
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         device_bytes=reserved + context,
         phase=peak.phase,
+    )
+
+
+def _follow(graph: OpGraph, workload: Workload, device: str) -> _Followed:
+    graph = _in_mode(graph, workload.mode)
+    formats = _Formats(graph, workload.precision, BLOCK_BYTES if device == "cuda" else 1)
+    graph = formats.with_own_extras(graph)
+    state = _State(graph, workload, formats, device)
+    products = device == "cuda" and any(node.kind in PRODUCTS for node in graph.nodes)
+    return _Followed(
+        weights=state.weights,
+        optimizer=state.trained * STATES[workload.optimizer] if graph.mode == "train" else 0,
+        cublas=CUBLAS_BYTES if products else 0,
+        modern=state.modern,
+        peaks=tuple(_peaks(graph, workload, formats, state, device)),
     )
 
 
@@ -197,13 +258,44 @@ class _Formats:
             return 0
         return self.rounded(low.item_in[position] * node.input_specs[position].numel)
 
+    def moved(self, node: OpNode) -> int:
+        """Bytes that a call reads and writes."""
+        low = self.lowered[node.index]
+        items, specs = (*low.item_in, *low.item_out), (*node.input_specs, *node.output_specs)
+        return sum(item * spec.numel for item, spec in zip(items, specs, strict=True))
+
+    def with_own_extras(self, graph: OpGraph) -> OpGraph:
+        """The graph with the formats written into calls that keep tensors of their own."""
+        nodes = list(graph.nodes)
+        for node in graph.nodes:
+            if node.kind in OWN_EXTRAS and (node.inplace or node.kind != "activation"):
+                nodes[node.index] = self._written(node)
+        return graph.replace(nodes=tuple(nodes))
+
+    def _written(self, node: OpNode) -> OpNode:
+        low = self.lowered[node.index]
+        inputs = zip(node.input_specs, low.item_in, node.sources, strict=True)
+        outputs = zip(node.output_specs, low.item_out, strict=True)
+        return replace(
+            node,
+            input_specs=tuple(
+                spec if source.kind == "param" else _with_item(spec, item)
+                for spec, item, source in inputs
+            ),
+            output_specs=tuple(_with_item(spec, item) for spec, item in outputs),
+        )
+
+
+def _with_item(spec: TensorSpec, item: int) -> TensorSpec:
+    if spec.dtype not in FLOATS.values() or item not in FLOATS:
+        return spec
+    return replace(spec, dtype=FLOATS[item])
+
 
 class _State:
     """Sizes that do not change within an iteration."""
 
-    def __init__(
-        self, graph: OpGraph, workload: Workload, formats: _Formats, device: str
-    ) -> None:
+    def __init__(self, graph: OpGraph, workload: Workload, formats: _Formats, device: str) -> None:
         unique = [p for p in graph.parameters if p.unique]
         sizes = [formats.stored(p.spec) for p in unique]
         trained = [
@@ -226,39 +318,41 @@ class _State:
 
 def _peaks(
     graph: OpGraph, workload: Workload, formats: _Formats, state: _State, device: str
-) -> list[_Peak]:
+) -> Iterator[_Peak]:
     from tracing.memory import activation_timeline
 
     timeline = activation_timeline(
         graph, formats.size, device=device, casts=formats.cast if formats.autocast else None
     )
     batch = timeline.input_bytes
-    workspace = _workspace(graph, formats) if device == "cuda" else lambda node, phase: 0
     lasting = 0 if state.modern or graph.mode == "infer" else state.trained
-    cached, peaks = 0, []
+    cached = 0
+    yield _Peak("forward", batch, lasting, 0)
     for moment in timeline.moments:
         node = graph.nodes[moment.node]
         temporary, weights = _casts(graph, formats, node, moment.phase)
         cached += weights
         temporary += cached if moment.phase == "forward" else 0
-        fresh = moment.gradient_bytes
-        if lasting:
-            temporary += _own_gradients(node, formats) if moment.phase == "backward" else 0
-            fresh = lasting
-        scratch = workspace(node, moment.phase)
-        peaks.append(
-            _Peak(moment.phase, batch + moment.activation_bytes, fresh, temporary, scratch)
+        if lasting and moment.phase == "backward":
+            temporary += _own_gradients(node, formats)
+        yield _Peak(
+            moment.phase,
+            batch + moment.activation_bytes,
+            lasting or moment.gradient_bytes,
+            temporary,
+            formats.moved(node) if node.kind in ("conv", "conv_transpose") else 0,
         )
     if graph.mode == "train" and workload.optimizer != "none":
         step = state.step_temporaries(workload.optimizer)
-        peaks.append(_Peak("optimizer", batch, state.trained, step, 0))
-    return peaks or [_Peak("forward", batch, 0, 0, 0)]
+        yield _Peak("optimizer", batch, state.trained, step)
 
 
 def _own_gradients(node: OpNode, formats: _Formats) -> int:
     """New gradients of a call's weights, before they are added to those that exist."""
     inputs = zip(node.sources, node.input_specs, node.needs_grad, strict=True)
-    return sum(formats.stored(spec) for source, spec, need in inputs if need and source.kind == "param")
+    return sum(
+        formats.stored(spec) for source, spec, need in inputs if need and source.kind == "param"
+    )
 
 
 def _casts(graph: OpGraph, formats: _Formats, node: OpNode, phase: str) -> tuple[int, int]:
@@ -277,23 +371,3 @@ def _casts(graph: OpGraph, formats: _Formats, node: OpNode, phase: str) -> tuple
             passing += 0 if is_weight else size
             lasting += size if is_weight else 0
     return passing, lasting
-
-
-def _workspace(graph: OpGraph, formats: _Formats) -> Callable[[OpNode, str], int]:
-    """Scratch memory of a call: cuBLAS holds its own for good, cuDNN per convolution."""
-    products = ("linear", "matmul", "attention")
-    cublas = CUBLAS_BYTES if any(node.kind in products for node in graph.nodes) else 0
-
-    def scratch(node: OpNode, phase: str) -> int:
-        if node.kind not in ("conv", "conv_transpose"):
-            return cublas
-        low = formats.lowered[node.index]
-        moved = sum(
-            item * spec.numel
-            for item, spec in zip(
-                (*low.item_in, *low.item_out), (*node.input_specs, *node.output_specs), strict=True
-            )
-        )
-        return cublas + min(int(CUDNN_SHARE * moved), CUDNN_LIMIT_BYTES)
-
-    return scratch
