@@ -287,7 +287,7 @@ def fit_calibration(
     features, ratios, noise = [], [], []
     for record in chosen:
         graph = graph_of(record)
-        device = _device(record)
+        device = measured_device(record)
         prediction = predictor.predict(graph, hardware=device, workload=record.workload)
         assert record.seconds is not None
         features.append(describe(prediction, record.workload))
@@ -308,7 +308,7 @@ def _noise(record: MeasuredRecord) -> float:
     return math.hypot(base, mean_error)
 
 
-def _device(record: MeasuredRecord) -> Any:
+def measured_device(record: MeasuredRecord) -> Any:
     """The catalogue's name, or the entry that was measured where the catalogue has none."""
     if record.hardware_entry is None:
         return record.hardware

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from experiments.calibration_curve import Point, curve
 from prenet_gnn.calibration import (
     Calibration,
     calibrate,
@@ -55,7 +56,7 @@ class Predictor:
             workload=workload,
             device_s=graph.seconds,
             host_s=graph.host_s,
-            calls=tuple(calls),
+            call_source=lambda: tuple(calls),
         )
 
     def predict_many(self, graphs, hardware, workloads=None):
@@ -245,3 +246,20 @@ def test_missing_and_unreadable_files(tmp_path):
         load_calibration(tmp_path / "bad.json")
     with pytest.raises(CheckpointError, match="cannot write"):
         fit([(graph(0.1), 0.2)]).save(tmp_path / "no" / "c.json")
+
+
+def test_curve_falls_and_beats_one_factor():
+    """Two kinds of models on a device whose convolutions are slow."""
+    rng = random.Random(1)
+    points = []
+    for number in range(60):
+        conv = rng.choice([0.1, 0.9])
+        features = {"all": 1.0, "conv": conv, "memory": 1 - conv}
+        measured_s = (1.2 + 1.2 * conv) * math.exp(rng.gauss(0, 0.02))
+        points.append(Point(f"m{number % 40}", features, 1.0, measured_s))
+    steps = {step.count: step for step in curve(points, repeats=20)}
+    assert list(steps) == [0, 1, 3, 10, 30]
+    errors = [steps[count].calibrated for count in (0, 1, 10, 30)]
+    assert errors == sorted(errors, reverse=True)
+    assert steps[10].calibrated < 0.5 * steps[10].rescaled
+    assert steps[10].calibrated < 8
