@@ -1,0 +1,1 @@
+"""Tables that show what tracing covers and how exact it is."""

@@ -1,0 +1,65 @@
+"""Bytes kept for the backward pass against real runs on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import nn
+
+from experiments.tracing_tables.common import Row, attempt
+from tracing import trace
+from tracing.memory import saved_bytes
+
+_SMALL = (
+    "alexnet convnext_tiny densenet121 densenet169 efficientnet_b0 efficientnet_b1 efficientnet_b2 "
+    "efficientnet_v2_s googlenet mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3 mobilenet_v2 "
+    "mobilenet_v3_large mobilenet_v3_small regnet_x_400mf regnet_x_800mf regnet_x_1_6gf "
+    "regnet_x_3_2gf regnet_y_400mf regnet_y_800mf regnet_y_1_6gf regnet_y_3_2gf resnet18 resnet34 "
+    "resnet50 resnet101 resnext50_32x4d shufflenet_v2_x0_5 shufflenet_v2_x1_0 shufflenet_v2_x1_5 "
+    "shufflenet_v2_x2_0 squeezenet1_0 squeezenet1_1 vgg11 vgg11_bn vgg13 vgg16_bn swin_t swin_v2_t "
+    "vit_b_32"
+)
+NAMES = _SMALL.split()
+# These take images of one size only.
+_FIXED = {"vit_b_32": 224, "swin_t": 224, "swin_v2_t": 256}
+
+
+def kept_by_autograd(model: nn.Module, x: torch.Tensor) -> int:
+    """Bytes of all storages that a real forward pass saves, without the model's own."""
+    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    alive, sizes = [], {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        alive.append(tensor)
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = model(x)
+    del out
+    return sum(size for pointer, size in sizes.items() if pointer not in own)
+
+
+def _row(name: str) -> Row:
+    import torchvision
+
+    options = {"init_weights": False, "aux_logits": False} if name == "googlenet" else {}
+    model = torchvision.models.get_model(name, weights=None, **options)
+    side = _FIXED.get(name, 96)
+    x = torch.randn(2, 3, side, side)
+    ours = saved_bytes(trace(model, (x,), loss="none"), "cpu")
+    real = kept_by_autograd(model, x)
+    return {
+        "bytes": ours,
+        "autograd_bytes": real,
+        "error_percent": round(100 * (ours / real - 1), 3),
+    }
+
+
+def rows(names: Iterable[str]) -> Iterator[Row]:
+    """One row for each model."""
+    for name in names:
+        row = attempt(lambda name=name: _row(name), model=name)  # type: ignore[misc]
+        yield {"model": name, "error_percent": 100.0, **row}
