@@ -74,6 +74,8 @@ def test_fetch_refuses_changed_and_missing_files(server, tmp_path):
     assert not [path for path in target.rglob("*") if path.is_file()]
 
 
+# A refused connection leaves its socket to the garbage collector of http.client.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_fetch_says_when_there_is_no_network(server, tmp_path):
     root, _ = server
     manifest = write_manifest(tmp_path / "list.csv", root)

@@ -137,6 +137,7 @@ def _fetch_one(source: Source, root: Path, base_url: str) -> int:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             content: bytes = answer.read()
     except urllib.error.HTTPError as error:
+        error.close()
         raise DataError(f"{url} answers {error.code} {error.reason}.") from None
     except (urllib.error.URLError, OSError) as error:
         reason = getattr(error, "reason", error)

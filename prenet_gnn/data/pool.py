@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -129,4 +130,7 @@ def is_in_use(path: Path) -> bool:
         return False
     except PermissionError:
         return True
+    # A killed process that nobody has collected yet still has its number.
+    with contextlib.suppress(OSError, IndexError):
+        return Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return True
