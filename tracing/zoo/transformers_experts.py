@@ -28,9 +28,8 @@ def _switch_forward(layer: Any, hidden: torch.Tensor) -> torch.Tensor:
         hidden: (batch, tokens, width); the result has the same shape.
     """
     batch, tokens, width = hidden.shape
-    routed, probability, _ = layer.router(hidden)
     capacity = min(tokens, int(layer.router.expert_capacity))
-    weight = routed.to(hidden.dtype) * probability
+    weight = _route(layer.router, hidden, capacity)
     result = torch.zeros_like(hidden)
     for index, expert in enumerate(layer.experts.values()):
         gate, chosen = weight[..., index].topk(capacity, dim=1)
@@ -38,3 +37,22 @@ def _switch_forward(layer: Any, hidden: torch.Tensor) -> torch.Tensor:
         output = expert(hidden.gather(1, place)) * gate.unsqueeze(-1)
         result = result.scatter_add(1, place, output.to(hidden.dtype))
     return result
+
+
+def _route(router: Any, hidden: torch.Tensor, capacity: int) -> torch.Tensor:
+    """Probability of each token's best expert, zero for the others and beyond the capacity.
+
+    The library's router casts its weights inside the forward pass, which a trace refuses.
+
+    Shape:
+        hidden: (batch, tokens, width); the result is (batch, tokens, experts).
+    """
+    inputs = hidden.to(router.dtype)
+    if router.training and router.jitter_noise > 0:
+        noise = router.jitter_noise
+        inputs = inputs * torch.empty_like(inputs).uniform_(1.0 - noise, 1.0 + noise)
+    logits = router.classifier(inputs.to(router.classifier.weight.dtype)).to(router.dtype)
+    probability = logits.softmax(dim=-1).to(hidden.dtype)
+    best = nn.functional.one_hot(probability.argmax(dim=-1), num_classes=router.num_experts)
+    routed = best * (best.cumsum(dim=-2) <= capacity)
+    return routed.to(hidden.dtype) * probability.max(dim=-1, keepdim=True).values

@@ -16,6 +16,8 @@ DEFAULT_IMAGE_SIZE = 224
 DEFAULT_SOUND_SAMPLES = 16000
 DEFAULT_FRAMES = 16
 _ABSOLUTE = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings?)$")
+# Model types that cannot be traced without an attention mask.
+_NEED_MASK = ("switch_transformers",)
 _PER_TOKEN = re.compile(
     r"(ForCausalLM|LMHeadModel|ForMaskedLM|ForConditionalGeneration|ForTokenClassification"
     r"|ForPreTraining|LMHead|WithLMHeadModel)$"
@@ -44,6 +46,8 @@ def example_inputs(model: nn.Module, request: Request) -> dict[str, Any]:
     inputs |= _labels(model, inputs, takes, request)
     if _needs_decoder_tokens(model, inputs, takes):
         inputs["decoder_input_ids"] = _tokens(request.batch_size, _length(model, request))
+    if getattr(_config(model), "model_type", "") in _NEED_MASK:
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     return inputs
 
 
