@@ -138,7 +138,7 @@ def trace_key(key: GraphKey, batch_size: int) -> OpGraph:
         mode=key.mode,
         attention=key.attention,
     )
-    return trace(model, args, kwargs)
+    return trace(model, args, kwargs, backend="record")
 
 
 def trace_sizes(key: GraphKey, batch_sizes: Sequence[int]) -> Graphs:

@@ -51,8 +51,14 @@ class Template:
 
 
 def is_free(node: OpNode) -> bool:
-    """Whether a call moves no data: a view, or a call on nothing but sizes."""
-    return node.kind == "view" and not node.attrs.get("copies")
+    """Whether a call is billed nothing of its own: a view, or batch norm's count of batches.
+
+    The count is part of what a batch norm in training mode is billed (`features.work`), whether or
+    not the trace shows it.
+    """
+    if node.kind == "view":
+        return not node.attrs.get("copies")
+    return bool(node.sources) and node.sources[0].name.endswith("num_batches_tracked")
 
 
 def _producers(graph: OpGraph) -> list[list[tuple[int, int]]]:
@@ -142,7 +148,7 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
         edges=edges,
         edge_weight=both.reshape(-1, 2),
         members=members,
-        views=len(graph.nodes) - len(working),
+        views=sum(node.kind == "view" and is_free(node) for node in graph.nodes),
     )
 
 

@@ -65,13 +65,18 @@ def _backward_bytes(node: OpNode, low: Lowered) -> float:
     return float(grad_out + saved + written)
 
 
+def _counts_batches(node: OpNode) -> bool:
+    """Whether this is a batch norm that adds one to its count of batches."""
+    return node.kind == "batch_norm" and bool(node.attrs.get("training"))
+
+
 def _kernels(node: OpNode, low: Lowered) -> tuple[float, float]:
     """Kernels launched forward and backward, without fusion."""
     forward = 1.0 + len(low.casts)
     if node.kind in ("conv", "conv_transpose") and len(node.input_specs) > 2:
         forward += 1.0  # the bias is added by a kernel of its own
-    if node.kind == "batch_norm" and node.attrs.get("training"):
-        forward += 1.0  # counting the batches
+    if _counts_batches(node):
+        forward += 1.0
     if node.kind == "loss":
         forward += 1.0
     if not node.differentiable:
@@ -106,7 +111,7 @@ def work_of(node: OpNode, low: Lowered) -> np.ndarray:
             backward_bytes + (cast if node.differentiable else 0.0),
             forward_kernels,
             backward_kernels,
-            1.0 + len(low.casts),
+            1.0 + len(low.casts) + float(_counts_batches(node)),
             1.0 if node.differentiable else 0.0,
         ]
     )

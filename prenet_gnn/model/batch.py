@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ class Sample:
     framework_latent: int = 0
 
 
+@functools.cache
 def phases_vector(workload: Workload) -> np.ndarray:
     """`(7,)` flags in the order of `PHASE_INDEX`: which phases are summed."""
     chosen = set(workload.phases)

@@ -18,7 +18,7 @@ from prenet_gnn.features.template import as_training, build_template, template_k
 from prenet_gnn.precision import policy
 
 # Raise when features change: stored arrays of another version are not read.
-ENCODING_VERSION = "1"
+ENCODING_VERSION = "2"
 # Models of timm whose forward differs between training and inference: they are traced apart.
 OWN_TRAINING_GRAPH = ("distilled", "inception_v3", "levit")
 PARTS = tuple(f.name for f in fields(Encoded))

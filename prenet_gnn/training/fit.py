@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -47,13 +48,13 @@ class TrainConfig:
 
     epochs: int = 20
     rows_per_epoch: int = 12000
-    batch_size: int = 96
+    batch_size: int = 64
     learning_rate: float = 3e-3
     weight_decay: float = 1e-3
     latent_penalty: float = 0.02
     spec_penalty: float = 0.02
     correction_penalty: float = 1e-3
-    latent_dropout: float = 0.15
+    latent_dropout: float = 0.1
     host_floor: float = 0.01
     seed: int = 0
 
@@ -174,6 +175,7 @@ def fit(
     model, optimizer = fabric.setup(network, optimizer)
     state = {"model": network, "optimizer": optimizer, "schedule": schedule}
     first, history = _resume(fabric, folder, state)
+    samples = functools.cache(lambda i: rows.sample(i, latents))
     chance = rows.weight[train] / rows.weight[train].sum()
     fitted = Fitted(network, latents, history)
     for epoch in range(config.epochs):
@@ -184,7 +186,7 @@ def fit(
         model.train()
         for start in range(0, len(order), config.batch_size):
             part = order[start : start + config.batch_size]
-            data = collate([rows.sample(int(i), latents) for i in part])
+            data = collate([samples(int(i)) for i in part])
             hidden = torch.rand(len(part)) < config.latent_dropout
             data.latents = torch.where(hidden[:, None], torch.zeros(()).long(), data.latents)
             loss = loss_of(model(data), targets_of(rows, part)).mean()

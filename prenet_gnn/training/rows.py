@@ -18,9 +18,9 @@ from prenet_gnn.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-# Rows of one device, mode, format and library weigh together as the root of their number, so that the
-# thousands of rows of three timm cards do not drown the forty others.
-BALANCE = 0.5
+# Rows of one device, mode, format and library weigh together as this power of their number, so that
+# the thousands of rows of three timm cards do not drown the forty others.
+BALANCE = 0.7
 
 
 @dataclass
