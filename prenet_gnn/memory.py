@@ -62,7 +62,7 @@ class Allowance:
     cudnn_limit_bytes: int = 1024 * MIB
     fragmentation: float = 1.03
     context_bytes: int = 500 * MIB
-    eager_context_bytes: int = 1000 * MIB
+    eager_context_bytes: int = 1400 * MIB
 
 
 ALLOWANCE = Allowance()
