@@ -115,7 +115,9 @@ def _description(source: Path) -> dict[str, Any]:
             "`prenet train` wrote."
         ) from None
     except ValueError:
-        raise CheckpointError(f"'{path}' is damaged: it is no JSON. Copy the weights again.") from None
+        raise CheckpointError(
+            f"'{path}' is damaged: it is no JSON. Copy the weights again."
+        ) from None
     if not isinstance(description, dict) or description.get("schema") != SCHEMA:
         found = description.get("schema") if isinstance(description, dict) else None
         raise CheckpointError(
@@ -134,7 +136,9 @@ def _weights(source: Path, description: dict[str, Any]) -> bytes:
     path = source / WEIGHTS
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise CheckpointError(f"'{path}' is larger than {MAX_BYTES} bytes; it is no model of ours.")
+            raise CheckpointError(
+                f"'{path}' is larger than {MAX_BYTES} bytes; it is no model of ours."
+            )
         data = path.read_bytes()
     except OSError:
         raise CheckpointError(
@@ -143,7 +147,8 @@ def _weights(source: Path, description: dict[str, Any]) -> bytes:
         ) from None
     if hashlib.sha256(data).hexdigest() != description.get("sha256"):
         raise CheckpointError(
-            f"'{path}' is damaged: its sha256 is not the one in {DESCRIPTION}. Copy the weights again."
+            f"'{path}' is damaged: its sha256 is not the one in {DESCRIPTION}. Copy the weights "
+            "again."
         )
     return data
 

@@ -30,6 +30,7 @@ OPTIONAL_COLUMNS = (
 ATTENTIONS = ("sdpa", "eager")
 # torch.nn.functional.scaled_dot_product_attention came with PyTorch 2.0
 FIRST_FUSED_ATTENTION = (2, 0)
+FIRST_FUSED_TRANSFORMERS = (2, 5)
 LARGEST_SIZE = 10**9
 
 _EMPTY = {"", "nan", "none", "null", "na", "n/a", "<na>"}
@@ -78,23 +79,25 @@ def parse_job(row: Mapping[str, str | None]) -> Job:
         _size(row, "image_size"),
         _size(row, "seq_len"),
         workload.mode,
-        attention_of(_text(row, "attention").lower(), workload),
+        attention_of(_text(row, "attention").lower(), workload, _text(row, "model")),
     )
     return Job(key, batch_size, workload, hardware)
 
 
-def attention_of(asked: str, workload: Workload) -> str | None:
+def attention_of(asked: str, workload: Workload, model: str = "") -> str | None:
     """Chooses the attention kernels to trace: what was asked for, else what the version runs.
 
-    PyTorch before 2.0 has no fused attention. A later one runs what the library takes by default
-    (None), unless the model was built otherwise, which only the caller can know.
+    PyTorch before 2.0 has no fused attention. Models of transformers ran eager attention longer:
+    fused attention became their default at the end of 2023, and the measured rows of PyTorch
+    before 2.5 that the weights learn from are all eager. Otherwise the library's default (None).
     """
     if asked and asked not in ATTENTIONS:
         raise ConfigError(f"attention '{asked}' is not known. Allowed: {', '.join(ATTENTIONS)}.")
     if asked:
         return asked
     version = workload.framework_version
-    return "eager" if version is not None and version < FIRST_FUSED_ATTENTION else None
+    first = FIRST_FUSED_TRANSFORMERS if model.startswith("transformers:") else FIRST_FUSED_ATTENTION
+    return "eager" if version is not None and version < first else None
 
 
 def check_size(name: str, value: int) -> int:

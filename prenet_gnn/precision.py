@@ -1,7 +1,7 @@
 """Which number format every operator computes and stores in, under a precision.
 
-Autocast's own lists decide (PyTorch documentation, "Automatic Mixed Precision", op reference): matrix
-products and convolutions in half precision, listed reductions and norms in float32, all else
+Autocast's own lists decide (PyTorch documentation, "Automatic Mixed Precision", op reference):
+matrix products and convolutions in half precision, listed reductions and norms in float32, all else
 in the widest format of its inputs.
 """
 
@@ -81,9 +81,7 @@ def lower(nodes: Sequence[OpNode], precision: str) -> list[Lowered]:
     return result
 
 
-def _autocast(
-    node: OpNode, stored: list[tuple[int, ...]], cast_params: set[str]
-) -> Lowered:
+def _autocast(node: OpNode, stored: list[tuple[int, ...]], cast_params: set[str]) -> Lowered:
     given = [
         stored[source.node][source.slot] if source.kind == "node" else _item(spec, SINGLE)
         for source, spec in zip(node.sources, node.input_specs, strict=True)

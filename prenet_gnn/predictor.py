@@ -253,7 +253,9 @@ def encoded_graph(graph: OpGraph, precision: str) -> Encoded:
     if key not in cache:
         template = _template(graph, precision)
         if not len(template.nodes):
-            raise PreNetError("the graph only makes views of its inputs: there is nothing to predict.")
+            raise PreNetError(
+                "the graph only makes views of its inputs: there is nothing to predict."
+            )
         cache[key] = encode(template, graph.batch_size, precision)
     encoded: Encoded = cache[key]
     return encoded

@@ -12,7 +12,16 @@ MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16", "fp16", "bf16", "fp64")
 OPTIMIZERS = ("none", "sgd", "sgd_momentum", "adam", "adamw")
 # What a time covers; the empty string is the whole iteration.
-PHASES = ("data_loading", "h2d", "zero_grad", "forward", "loss", "backward", "optimizer", "postprocess")
+PHASES = (
+    "data_loading",
+    "h2d",
+    "zero_grad",
+    "forward",
+    "loss",
+    "backward",
+    "optimizer",
+    "postprocess",
+)
 DEFAULT_FRAMEWORK = "torch-2.9.1"
 
 

@@ -77,7 +77,5 @@ def _split(node: OpNode) -> list[OpNode]:
     weights = call("softmax.int", "softmax", [score], scores, dim=-1)
     rate = node.attrs.get("dropout_p", 0.0)
     weights = call("dropout.default", "dropout", [weights], scores, p=rate, train=bool(rate))
-    call(
-        "matmul.default", "matmul", [weights, (node.sources[2], value, needs[2])], node.output
-    )
+    call("matmul.default", "matmul", [weights, (node.sources[2], value, needs[2])], node.output)
     return made

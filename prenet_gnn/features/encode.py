@@ -105,7 +105,9 @@ def _totals(
     graph = template.graph
     trained = [p for p in graph.parameters if p.unique and not p.is_buffer and p.requires_grad]
     inputs = sum(
-        math.prod(convert(s) if convert else s for s in spec.shape) * spec.bytes // max(spec.numel, 1)
+        math.prod(convert(s) if convert else s for s in spec.shape)
+        * spec.bytes
+        // max(spec.numel, 1)
         for spec in graph.inputs.values()
     )
     return np.array(

@@ -18,15 +18,16 @@ SCHEMA_VERSION = 1
 
 # Operators that get an embedding of their own; all others share one by kind.
 OPERATORS = tuple(
-    "conv2d linear matmul bmm scaled_dot_product_attention batch_norm layer_norm group_norm rms_norm "
-    "softmax log_softmax relu gelu silu sigmoid tanh hardswish hardsigmoid hardtanh leaky_relu elu "
-    "prelu relu6 softplus mish add mul div sub pow where sqrt rsqrt exp sin cos neg clamp max_pool2d "
-    "avg_pool2d adaptive_avg_pool2d mean sum amax max linalg_vector_norm var cat stack clone "
-    "contiguous reshape flatten pad roll index gather index_select expand repeat pixel_shuffle "
-    "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d embedding dropout cross_entropy_loss "
-    "lstm gru einsum topk cumsum masked_fill normalize unfold im2col conv1d conv_transpose2d "
-    "instance_norm split chunk arange zeros ones tril erf log abs bernoulli div_ baddbmm addmm "
-    "square rsub glu".split()
+    "conv2d linear matmul bmm scaled_dot_product_attention batch_norm layer_norm "
+    "group_norm rms_norm softmax log_softmax relu gelu silu sigmoid tanh hardswish "
+    "hardsigmoid hardtanh leaky_relu elu prelu relu6 softplus mish add mul div sub pow "
+    "where sqrt rsqrt exp sin cos neg clamp max_pool2d avg_pool2d adaptive_avg_pool2d "
+    "mean sum amax max linalg_vector_norm var cat stack clone contiguous reshape flatten "
+    "pad roll index gather index_select expand repeat pixel_shuffle upsample_nearest2d "
+    "upsample_bilinear2d upsample_bicubic2d embedding dropout cross_entropy_loss lstm "
+    "gru einsum topk cumsum masked_fill normalize unfold im2col conv1d conv_transpose2d "
+    "instance_norm split chunk arange zeros ones tril erf log abs bernoulli div_ baddbmm "
+    "addmm square rsub glu".split()
 )
 OPERATOR_INDEX = {name: i + 1 for i, name in enumerate(OPERATORS)}
 

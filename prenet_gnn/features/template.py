@@ -1,8 +1,8 @@
 """The distinct calls of a graph, their numbers and their neighbours.
 
-Deep networks repeat their blocks. Two calls that look alike and whose neighbourhoods look alike up to
-as many steps as the network passes messages get the same embedding, so each class of such calls is
-computed once and counted (colour refinement, Weisfeiler and Leman 1968). This changes no result.
+Deep networks repeat their blocks. Two calls that look alike and whose neighbourhoods look alike up
+to as many steps as the network passes messages get the same embedding, so each class of such calls
+is computed once and counted (colour refinement, Weisfeiler and Leman 1968). This changes no result.
 """
 
 from __future__ import annotations
@@ -108,9 +108,7 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
     for index in working:
         for producer, _ in feeds[index]:
             users[producer].append(index)
-    colour: dict[int, int] = _number(
-        {i: _signature(graph.nodes[i], lowered[i]) for i in working}
-    )
+    colour: dict[int, int] = _number({i: _signature(graph.nodes[i], lowered[i]) for i in working})
     for _ in range(rounds):
         colour = _number(
             {

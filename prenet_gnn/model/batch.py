@@ -50,7 +50,7 @@ def phases_vector(workload: Workload) -> np.ndarray:
 
 
 def step_vector(encoded: Encoded, workload: Workload) -> np.ndarray:
-    """`(5,)`: optimizer bytes and kernels, zero_grad bytes and kernels, bytes copied to the device."""
+    """`(5,)`: optimizer bytes and kernels, zero_grad bytes and kernels, bytes of the batch."""
     tensors, numel = encoded.totals[0], encoded.totals[1]
     version = workload.framework_version
     foreach = version is None or version >= FOREACH_SINCE

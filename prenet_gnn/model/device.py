@@ -24,8 +24,8 @@ DEFAULT_CLOCK_HZ = 1.5e9
 DEFAULT_TDP_W = 250.0
 DEFAULT_L2_BYTES = 4 * 2**20
 DEFAULT_PCIE_BYTES_PER_S = 16e9
-# Versions of PyTorch at which host cost or kernels changed: cuDNN 8 API (1.8), foreach optimizers and
-# fused attention (2.0), later compilers (2.4, 2.8).
+# Versions of PyTorch at which host cost or kernels changed: cuDNN 8 API (1.8), foreach optimizers
+# and fused attention (2.0), later compilers (2.4, 2.8).
 ERAS = ((1, 8), (2, 0), (2, 4), (2, 8))
 
 DEVICE = (

@@ -17,8 +17,8 @@ class OperatorConv(MessagePassing):
     a class of equal calls gets the same sum as each of its members.
 
     Shapes:
-        `x (N, H)`, `edge_index (2, E)`, `edge_attr (E, 3)` (weight into the consumer, weight out of the
-        producer, log size) -> `(N, H)`
+        `x (N, H)`, `edge_index (2, E)`, `edge_attr (E, 3)` (weight into the consumer, weight out of
+        the producer, log size) -> `(N, H)`
     """
 
     def __init__(self, hidden: int) -> None:
@@ -44,7 +44,9 @@ class OperatorConv(MessagePassing):
     ) -> Tensor:
         # transform nodes before they are gathered: there are fewer nodes than edges
         sent = nn.functional.linear(x, net.weight[:, :-1], net.bias)
-        total = self.propagate(edge_index, x=sent, weight=weight, size_term=size * net.weight[:, -1])
+        total = self.propagate(
+            edge_index, x=sent, weight=weight, size_term=size * net.weight[:, -1]
+        )
         ones = torch.zeros(len(x), 1, dtype=x.dtype).index_add_(0, edge_index[1], weight)
         mean: Tensor = total / ones.clamp(min=1.0)
         return mean

@@ -78,8 +78,7 @@ class Times(NamedTuple):
     """What the network returns, in seconds.
 
     Shapes:
-        `total (G,)`; `forward`, `backward`, `optimizer`, `zero_grad`, `copy`, `device`, `host` `(G,)`;
-        `node (N, 2)` forward and backward of one call of every class.
+        `node (N, 2)`, forward and backward of one call of every class; all others `(G,)`.
     """
 
     total: Tensor
@@ -182,7 +181,9 @@ class TimeGNN(nn.Module):
         inverse = (logits - device[batch, :3]).exp().sum(dim=-1, keepdim=True)
         adjust = latent[:, 0] + specs @ self.spec_slopes[0]
         compute = data.work[:, :2] * inverse * adjust[batch, None].exp()
-        per_byte = self.memory_log[number] - device[:, 3] + latent[:, 1] + specs @ self.spec_slopes[1]
+        per_byte = (
+            self.memory_log[number] - device[:, 3] + latent[:, 1] + specs @ self.spec_slopes[1]
+        )
         memory = data.work[:, 2:4] * per_byte[batch, None].exp()
         per_kernel = self.kernel_log[number] + latent[:, 2] + specs @ self.spec_slopes[2]
         kernel = KERNEL_S * data.work[:, 4:6] * per_kernel[batch, None].exp()
@@ -225,7 +226,9 @@ class TimeGNN(nn.Module):
         calls = data.work[:, 6:8] * self.kind_calls[:, kind].t().exp() * call_scale
         calls = total(calls * data.count[:, None])
         step, phases, device = data.step, data.phases, data.device
-        kernel = KERNEL_S * (self.kernel_log[device[:, 13].long()] + self._latents(data)[:, 2]).exp()
+        kernel = (
+            KERNEL_S * (self.kernel_log[device[:, 13].long()] + self._latents(data)[:, 2]).exp()
+        )
         per_byte = (-device[:, 3]).exp()
         optimizer = step[:, 0] * per_byte * self.step_log[0].exp() + step[:, 1] * kernel
         zero = step[:, 2] * per_byte * self.step_log[1].exp() + step[:, 3] * kernel
@@ -241,7 +244,9 @@ class TimeGNN(nn.Module):
             + phases[:, 4] * zero
         )
         host_s = self._host(data, calls)
-        overlapped = _smooth_max(device_s, host_s, self.sharpness) if self.config.use_host else device_s
+        overlapped = (
+            _smooth_max(device_s, host_s, self.sharpness) if self.config.use_host else device_s
+        )
         total_s = torch.where(device[:, 9] > 0, device_s + 0.1 * host_s, overlapped)
         return Times(
             total=total_s + phases[:, 5] * copy,

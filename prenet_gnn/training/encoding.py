@@ -103,9 +103,7 @@ class Store:
         by_graph: dict[GraphKey, list[EntryKey]] = defaultdict(list)
         for key in sorted(set(wanted) - set(self.entries)):
             by_graph[key.graph].append(key)
-        jobs = [
-            item for item in by_graph.items() if graph_path(base_key(item[0]), folder).exists()
-        ]
+        jobs = [item for item in by_graph.items() if graph_path(base_key(item[0]), folder).exists()]
         for graph in by_graph:
             if not graph_path(base_key(graph), folder).exists():
                 self.failed[graph] = "not in the graph cache"
@@ -120,9 +118,7 @@ class Store:
             for result in pool.map(_encode_many, chunks, [folder] * len(chunks)):
                 self._take(*result)
 
-    def _take(
-        self, keys: list[EntryKey], made: list[Encoded], failed: dict[GraphKey, str]
-    ) -> None:
+    def _take(self, keys: list[EntryKey], made: list[Encoded], failed: dict[GraphKey, str]) -> None:
         self.entries.update(zip(keys, made, strict=True))
         self.failed.update(failed)
 

@@ -40,8 +40,8 @@ class TrainConfig:
         latent_penalty: Squared penalty on device, host and framework latents.
         spec_penalty: Squared penalty on slopes over device specifications.
         correction_penalty: Penalty on the size of the device-relative correction.
-        latent_dropout: Share of rows that see no device or host latent, so that the shared part stays
-            good on its own.
+        latent_dropout: Share of rows that see no device or host latent, so that the shared part
+            stays good on its own.
         host_floor: Penalty that keeps framework latents small.
         seed: Seed of everything random.
     """
@@ -102,7 +102,7 @@ def penalties(model: TimeGNN, config: TrainConfig) -> Tensor:
     penalty = penalty + config.host_floor * (model.framework_latent**2).sum() / 100.0
     penalty = penalty + config.spec_penalty * (model.spec_slopes**2).sum()
     penalty = penalty + 0.01 * (model.run_calls.weight**2).sum() / 10.0
-    return penalty + config.correction_penalty * (model.device_head[-1].weight**2).sum()
+    return penalty + config.correction_penalty * (model.device_head[-1].weight ** 2).sum()
 
 
 def targets_of(rows: Rows, chosen: np.ndarray) -> Tensor:
@@ -146,8 +146,8 @@ def fit(
         model_config: Size of the network; numbers of latents are filled in.
         config: How to fit.
         folder: Keeps a checkpoint after every epoch there and resumes from it.
-        report: Called after each epoch with its number and figures; an exception it raises (a pruned
-            trial) ends the fit.
+        report: Called after each epoch with its number and figures; an exception it raises (a
+            pruned trial) ends the fit.
     """
     from lightning.fabric import Fabric, seed_everything
 

@@ -1,4 +1,4 @@
-"""Folds that hold out families, devices and random rows at once, so that one fit tests all three."""
+"""Folds that hold out families, devices and random rows at once: one fit tests all three."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import numpy as np
 from prenet_gnn.hardware import get_hardware
 from prenet_gnn.model.batch import Sample
 from prenet_gnn.model.device import device_vector, format_of, run_vector
-from prenet_gnn.training.latents import Latents, device_key, framework_key, host_key
 from prenet_gnn.training.encoding import EntryKey, Store, entry_precision
+from prenet_gnn.training.latents import Latents, device_key, framework_key, host_key
 from prenet_gnn.workload import Workload
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def workload_of(row: object) -> Workload:
         optimizer=_optimizer(str(getattr(row, "optimizer", "none"))),
         channels_last=bool(row.channels_last),  # type: ignore[attr-defined]
         compiled=bool(row.compiled),  # type: ignore[attr-defined]
-        cudnn_benchmark=bool(benchmark) if benchmark == benchmark and benchmark is not None else True,
+        cudnn_benchmark=bool(benchmark)
+        if benchmark == benchmark and benchmark is not None
+        else True,
         framework=str(row.framework) if isinstance(row.framework, str) else "",  # type: ignore[attr-defined]
         timed=str(row.timed),  # type: ignore[attr-defined]
     )
@@ -110,7 +112,7 @@ def _optimizer(name: str) -> str:
 
 
 def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -> Rows:
-    """Joins the rows of `training_rows` with their encoded graphs; rows without one are left out."""
+    """Joins the rows of `training_rows` with their encoded graphs; leaves out rows without one."""
     keys, workloads, keep = [], [], []
     for position, (row, key) in enumerate(zip(frame.itertuples(), graph_keys, strict=True)):
         entry = EntryKey(key, entry_precision(str(row.precision)), int(row.batch_size))  # type: ignore[arg-type]

@@ -60,7 +60,9 @@ class RunConfig:
             raise ConfigError(f"a setting has a wrong value: {error}.") from None
 
 
-def load_config(path: Path | None, changes: Sequence[str] = (), seed: int | None = None) -> RunConfig:
+def load_config(
+    path: Path | None, changes: Sequence[str] = (), seed: int | None = None
+) -> RunConfig:
     """Reads a TOML file and changes of the form `train.epochs=5`."""
     data: dict[str, Any] = {}
     if path is not None:
@@ -131,7 +133,7 @@ def run_training(
 ) -> None:
     """Fits an ensemble on all rows and writes its checkpoint to `output`.
 
-    A run that was stopped goes on from its last epoch when it is started again with the same output.
+    A run that was stopped goes on from its last epoch when it is started again.
     """
     settings = load_config(config, changes, seed)
     rows = prepare_rows(data)
