@@ -25,9 +25,10 @@ from tracing.specs import Source, TensorSpec
 from tracing.vocab import MAY_COPY, kind_of
 
 Known = tuple[Source, TensorSpec]
+_mode: Any = TorchDispatchMode
 
 
-class Recorder(ProxyTorchDispatchMode):
+class Recorder(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
     """Appends every operator call to a builder.
 
     Only subclasses of the proxy mode may sit in front of autograd (`torch._ops`), so this is one,
@@ -36,7 +37,7 @@ class Recorder(ProxyTorchDispatchMode):
 
     def __init__(self, builder: Builder, model: nn.Module) -> None:
         """Starts with the model's parameters and buffers as known tensors."""
-        TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+        _mode.__init__(self, torch._C.DispatchKey.PreDispatch)
         self.enter_stack: list[Any] = []
         self.builder = builder
         self.known: dict[int, Known] = {}
@@ -51,12 +52,12 @@ class Recorder(ProxyTorchDispatchMode):
 
     def __enter__(self) -> Recorder:
         """Puts the mode in front of autograd."""
-        TorchDispatchMode.__enter__(self)
+        _mode.__enter__(self)
         return self
 
     def __exit__(self, *error: Any) -> None:
         """Takes the mode away again."""
-        TorchDispatchMode.__exit__(self, *error)
+        _mode.__exit__(self, *error)
 
     def find(self, tensor: torch.Tensor) -> Known:
         """The source of a tensor; one that nobody declared is a constant."""
@@ -131,7 +132,7 @@ def _known(value: Any, recorder: Recorder) -> Any:
 
 def _same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
     try:
-        return first.untyped_storage()._cdata == second.untyped_storage()._cdata
+        return bool(first.untyped_storage()._cdata == second.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
         return False
 
@@ -174,7 +175,8 @@ def on_meta(model: nn.Module) -> Iterator[None]:
     changed: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     twins: dict[int, torch.Tensor] = {}
     for module in model.modules():
-        for store in (module._parameters, module._buffers):
+        stores: list[dict[str, Any]] = [module._parameters, module._buffers]
+        for store in stores:
             for name, tensor in store.items():
                 if tensor is None or tensor.device.type == "meta":
                     continue
@@ -183,14 +185,14 @@ def on_meta(model: nn.Module) -> Iterator[None]:
                     if isinstance(tensor, nn.Parameter):
                         twin = nn.Parameter(twin, requires_grad=tensor.requires_grad)
                     twins[id(tensor)] = twin
-                changed.append((store, name, tensor))  # type: ignore[arg-type]
+                changed.append((store, name, tensor))
     try:
-        for store, name, tensor in changed:
-            store[name] = twins[id(tensor)]
+        for store, name, kept in changed:
+            store[name] = twins[id(kept)]
         yield
     finally:
-        for store, name, tensor in changed:
-            store[name] = tensor
+        for store, name, kept in changed:
+            store[name] = kept
 
 
 def record(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from tracing._aliases import mark_used, settle_copies, unknown_dtypes
 from tracing._export import Builder
@@ -102,7 +103,7 @@ def trace(
     options.check()
     model = unwrap(model)
     call = Call(args, kwargs)
-    if any(isinstance(p, nn.parameter.UninitializedTensorMixin) for p in model.parameters()):
+    if any(is_lazy(p) for p in model.parameters()):
         model = _with_shapes(model, call)
     graph = _trace(model, call, call.tensors, options)
     _report(graph, unknown_ops)
@@ -221,7 +222,7 @@ def _parameters(model: nn.Module) -> tuple[ParamSpec, ...]:
         (True, model.named_buffers(remove_duplicate=False)),
     ):
         for name, tensor in pairs:
-            if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+            if is_lazy(tensor):
                 raise TraceError(
                     f"parameter '{name}' has no shape yet (a lazy module that this call does not "
                     "reach): run the model once with real inputs before tracing it"
