@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Fetches or checks the measured data.")
     group.command()(fetch)
     group.command()(check)
+    group.command()(cache)
     app.add_typer(group, name="data", no_args_is_help=True)
 
 
@@ -43,3 +44,16 @@ def check(data: Data = None) -> None:
     if problems:
         raise DataError(f"{len(problems)} problems in {folder}.")
     print(f"{folder}: no problems")
+
+
+def cache(
+    data: Data = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that trace.")] = 2,
+) -> None:
+    """Traces every model of the measured rows into the cache; goes on where it was stopped."""
+    from prenet_gnn.data import cache_measurements
+
+    report = cache_measurements(data, workers=workers, progress=True)
+    print(f"{report.requested} graphs: {report.present} there, {report.traced} traced now")
+    for key, reason in sorted(report.failed.items()):
+        print(f"{key.stem}: {reason}")

@@ -1,0 +1,172 @@
+"""Laws of the network: additive, blind to order, the same alone and in a batch."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from prenet_gnn.features.encode import Encoded, encode
+from prenet_gnn.features.schema import NUMBERS, WIDTH
+from prenet_gnn.features.template import build_template
+from prenet_gnn.hardware import get_hardware
+from prenet_gnn.model.batch import Sample, collate
+from prenet_gnn.model.device import DEVICE, FORMATS, RUN, device_vector, format_of, run_vector
+from prenet_gnn.model.layers import CONVS
+from prenet_gnn.model.network import ModelConfig, TimeGNN
+from prenet_gnn.workload import Workload
+from tracing import trace
+from tracing.vocab import KINDS
+
+T4 = "Tesla T4"
+
+
+class Block(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x))) + x
+
+
+def graph_of(blocks=3, batch=4):
+    net = nn.Sequential(nn.Conv2d(3, 16, 3), *(Block() for _ in range(blocks)), nn.Flatten())
+    net.append(nn.LazyLinear(10))
+    net(torch.zeros(1, 3, 8, 8))
+    return trace(net, (torch.zeros(batch, 3, 8, 8),))
+
+
+def sample(graph, precision="fp32", hardware=T4, rounds=2, **run):
+    workload = Workload(precision=precision, **run)
+    device = get_hardware(hardware)
+    encoded = encode(build_template(graph, precision, rounds), graph.batch_size, precision)
+    return Sample(encoded, device_vector(device, precision), run_vector(workload, device), workload)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    net = TimeGNN(ModelConfig(hidden=16)).eval()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    return net
+
+
+def test_columns_and_names_agree():
+    assert len(KINDS) + len(NUMBERS) == WIDTH
+    encoded = sample(graph_of()).encoded
+    assert encoded.numbers.shape[1] == WIDTH
+    assert np.isfinite(encoded.numbers).all()
+    assert (encoded.numbers[:, : len(KINDS)].sum(axis=1) == 1).all()
+    assert len(sample(graph_of()).device) == len(DEVICE)
+    assert len(sample(graph_of()).run) == len(RUN)
+
+
+def test_equal_calls_are_joined_without_changing_the_sum(model):
+    graph = graph_of(blocks=8)
+    joined = sample(graph)
+    assert len(joined.encoded.counts) < len([n for n in graph.nodes if n.kind != "view"])
+    # every call on its own: a template whose classes never merge
+    alone = split_up(joined.encoded, graph)
+    apart = model(collate([replace(joined, encoded=alone)]))
+    together = model(collate([joined]))
+    torch.testing.assert_close(apart.total, together.total, rtol=1e-4, atol=0)
+    torch.testing.assert_close(apart.backward, together.backward, rtol=1e-4, atol=0)
+
+
+def split_up(encoded: Encoded, graph) -> Encoded:
+    template = build_template(graph, "fp32")
+    members = template.members
+    working = [i for i in range(len(graph.nodes)) if members[i] >= 0]
+    place = {node: k for k, node in enumerate(working)}
+    pick = members[working]
+    from prenet_gnn.features.template import _producers
+
+    feeds = _producers(graph)
+    pairs = {}
+    for node in working:
+        for producer, _ in feeds[node]:
+            key = (place[producer], place[node])
+            pairs[key] = pairs.get(key, 0) + 1
+    sizes = {}
+    for (a, _), size in zip(encoded.edges.T, encoded.edge_numbers[:, 2], strict=True):
+        sizes[int(a)] = size
+    edges = np.array(sorted(pairs)).T
+    numbers = [[pairs[(a, b)], pairs[(a, b)], sizes[int(pick[a])]] for a, b in edges.T.tolist()]
+    return Encoded(
+        encoded.numbers[pick],
+        encoded.operators[pick],
+        encoded.work[pick],
+        np.ones(len(working)),
+        edges,
+        np.array(numbers, dtype=np.float32),
+        encoded.totals,
+    )
+
+
+def test_the_order_of_calls_does_not_matter(model):
+    one = sample(graph_of())
+    e = one.encoded
+    order = np.random.default_rng(0).permutation(len(e.operators))
+    place = np.argsort(order)
+    shuffled = Encoded(
+        e.numbers[order], e.operators[order], e.work[order], e.counts[order],
+        place[e.edges][:, ::-1].copy(), e.edge_numbers[::-1].copy(), e.totals,
+    )  # fmt: skip
+    a, b = model(collate([one])), model(collate([replace(one, encoded=shuffled)]))
+    torch.testing.assert_close(a.total, b.total, rtol=1e-5, atol=0)
+
+
+def test_a_batch_gives_what_single_graphs_give(model):
+    samples = [sample(graph_of(n)) for n in (1, 2, 5)]
+    together = model(collate(samples)).total
+    alone = torch.cat([model(collate([s])).total for s in samples])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
+
+
+def test_every_parameter_gets_a_gradient():
+    net = TimeGNN(ModelConfig(hidden=16, device_latents=2, host_latents=2, framework_latents=2))
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    run = {"timed": "h2d+zero_grad+forward+loss+backward+optimizer", "framework": "torch-1.12"}
+    s = replace(sample(graph_of(), **run), device_latent=1, host_latent=1, framework_latent=1)
+    t = replace(sample(graph_of(), precision="fp16", hardware="i9-10940X"), device_latent=1)
+    net(collate([s, t])).total.sum().backward()
+    missing = [name for name, p in net.named_parameters() if p.grad is None]
+    assert not missing
+
+
+def test_an_untrained_network_is_a_sane_roofline():
+    net = TimeGNN(ModelConfig(hidden=16)).eval()
+    graph = graph_of(batch=256)
+    work = sample(graph).encoded
+    device = get_hardware(T4)
+    flops = (work.counts @ work.work)[:2].sum()
+    moved = (work.counts @ work.work)[2:4].sum()
+    bound = max(flops / device.peak_flops_per_s("fp32"), moved / device.memory_bytes_per_s)
+    assert bound < net(collate([sample(graph)])).total.item() < 30 * bound
+
+
+@pytest.mark.parametrize("conv", CONVS)
+def test_all_layers_run(conv):
+    net = TimeGNN(ModelConfig(hidden=8, layers=1, conv=conv)).eval()
+    assert net(collate([sample(graph_of())])).total.item() > 0
+
+
+@pytest.mark.parametrize(
+    ("hardware", "precision", "expected"),
+    [
+        (T4, "amp_fp16", "half_matrix"),
+        ("NVIDIA GeForce GTX 1080 Ti", "fp16", "half_plain"),
+        (T4, "tf32", "fp32"),
+        ("NVIDIA A100-SXM4-40GB", "tf32", "tf32"),
+        ("Intel Core i9-10940X", "fp32", "cpu"),
+        (T4, "fp64", "fp64"),
+    ],
+)
+def test_number_formats_of_devices(hardware, precision, expected):
+    assert format_of(get_hardware(hardware), precision) == expected
+    assert set(FORMATS) >= {expected}

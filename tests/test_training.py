@@ -1,0 +1,138 @@
+"""The training loop on rows made up from a known law."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from prenet_gnn.data.keys import GraphKey
+from prenet_gnn.errors import ConfigError
+from prenet_gnn.features.encode import encode
+from prenet_gnn.features.template import build_template
+from prenet_gnn.metrics import mape
+from prenet_gnn.model.network import ModelConfig
+from prenet_gnn.training.encoding import EntryKey, Store
+from prenet_gnn.training.fit import TrainConfig, fit, predict_rows
+from prenet_gnn.training.folds import joint_fold
+from prenet_gnn.training.rows import load_rows
+from prenet_gnn.training.run import load_config
+from tracing import trace
+
+DEVICES = {"Tesla T4": 1.0, "NVIDIA GeForce RTX 3090": 0.4, "Tesla P100-PCIE-16GB": 1.5}
+EMPTY = np.zeros(0, dtype=np.int64)
+SMALL = ModelConfig(hidden=16, layers=1, dropout=0.0)
+
+
+def net(width, depth):
+    layers = [nn.Conv2d(3, width, 3, padding=1)]
+    for _ in range(depth):
+        layers += [nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Twelve rows: four networks on three devices."""
+    store, keys, table = Store(), [], []
+    for width, depth in ((32, 2), (64, 4), (96, 3), (48, 8)):
+        graph = trace(net(width, depth), (torch.zeros(32, 3, 32, 32),))
+        key = GraphKey("timm", f"net_{width}_{depth}")
+        store.entries[EntryKey(key, "fp32", 32)] = encode(build_template(graph, "fp32"), 32, "fp32")
+        for device, factor in DEVICES.items():
+            keys.append(key)
+            table.append(
+                {
+                    "gpu": device, "mode": "train", "precision": "fp32", "library": "timm",
+                    "optimizer": "sgd", "channels_last": False, "compiled": False,
+                    "cudnn_benchmark": True, "framework": "torch-2.4.0", "batch_size": 32,
+                    "timed": "zero_grad+forward+loss+backward+optimizer", "model": key.model,
+                    "step_s": factor * (0.004 + 3e-12 * graph.total_flops),
+                    "forward_s": np.nan, "backward_s": np.nan,
+                }
+            )  # fmt: skip
+    return load_rows(pd.DataFrame(table), keys, store)
+
+
+def test_twelve_rows_are_memorised(rows):
+    config = TrainConfig(
+        epochs=300, rows_per_epoch=0, batch_size=12, latent_dropout=0.0, learning_rate=0.01
+    )
+    everything = np.arange(len(rows))
+    fitted = fit(rows, everything, EMPTY, SMALL, config)
+    assert mape(rows.seconds, predict_rows(fitted, rows, everything)) < 0.05
+
+
+def test_same_seed_same_weights_and_another_seed_others(rows):
+    everything = np.arange(len(rows))
+    runs = [
+        fit(rows, everything, EMPTY, SMALL, TrainConfig(epochs=2, rows_per_epoch=0, seed=seed))
+        for seed in (1, 1, 2)
+    ]
+    first, second, third = (dict(run.model.state_dict()) for run in runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], third[name]) for name in first)
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(rows, tmp_path):
+    everything = np.arange(len(rows))
+    config = TrainConfig(epochs=4, rows_per_epoch=0, batch_size=6)
+    whole = fit(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    def stop(epoch, figures):
+        if epoch == 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fit(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "cut", report=stop)
+    resumed = fit(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "cut")
+    assert [h["epoch"] for h in resumed.history] == [h["epoch"] for h in whole.history]
+    assert np.isfinite(predict_rows(resumed, rows, everything)).all()
+
+
+def test_folds_hold_out_whole_families_and_chips(data_dir):
+    from prenet_gnn.data import read_measurements, training_rows
+    from prenet_gnn.data.families import families
+    from prenet_gnn.data.splits import chip_name
+
+    frame = training_rows(read_measurements(data_dir))
+    family = families(frame).to_numpy().astype(str)
+    chip = np.array([chip_name(name) for name in frame.gpu])
+    seen = []
+    for number in range(5):
+        fold = joint_fold(frame, number)
+        parts = [fold.train, *fold.test.values()]
+        assert sum(map(len, parts)) == len(np.unique(np.concatenate(parts)))
+        assert not set(family[fold.train]) & set(family[fold.test["unseen-architecture"]])
+        assert not set(chip[fold.train]) & set(chip[fold.test["unseen-device"]])
+        seen.extend(fold.families)
+    assert sorted(seen) == sorted(set(family))
+
+
+def test_store_round_trip(rows, tmp_path):
+    path = tmp_path / "encoded.npz"
+    rows.store.save(path)
+    again = Store.load(path)
+    assert set(again.entries) == set(rows.store.entries)
+    for key, entry in rows.store.entries.items():
+        np.testing.assert_allclose(again.entries[key].work, entry.work)
+        np.testing.assert_array_equal(again.entries[key].edges, entry.edges)
+
+
+@pytest.mark.parametrize(
+    "change", ["train.epoch=3", "modle.hidden=4", "train.epochs", "model.width=3"]
+)
+def test_unknown_settings_are_refused(change):
+    with pytest.raises(ConfigError):
+        load_config(None, [change])
+
+
+def test_settings_from_file_and_changes(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("members = 3\n[train]\nepochs = 7\n")
+    config = load_config(path, ["train.batch_size=8", "model.hidden=24"], seed=5)
+    assert (config.members, config.train.epochs, config.train.seed) == (3, 7, 5)
+    assert (config.train.batch_size, config.model.hidden) == (8, 24)
