@@ -89,7 +89,7 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     """The table of README."""
     rows = {(row["split"], row["predictor"]): row for row in merged(results)}
     lines = [
-        "| held out | rows | MAPE | median | 90th percentile | bias | roofline | FLOPs regression |",
+        "| held out | rows | MAPE | median | p90 | bias | roofline | FLOPs regression |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for split in SPLITS:
@@ -99,7 +99,8 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
         others = [f"{rows[split, name]['mape']:.0%}" for name in PREDICTORS[1:]]
         lines.append(
             f"| {split.replace('-', ' ')} | {g['rows']} | **{g['mape']:.1%}** | "
-            f"{g['median_ape']:.1%} | {g['p90_ape']:.1%} | {g['bias']:+.1%} | {' | '.join(others)} |"
+            f"{g['median_ape']:.1%} | {g['p90_ape']:.1%} | {g['bias']:+.1%} | "
+            f"{' | '.join(others)} |"
         )
     folds = ", ".join(str(result["fold"]) for result in results)
     seeds = ", ".join(sorted({str(result["seed"]) for result in results}))
@@ -107,9 +108,9 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     lines += [
         "",
         f"Joint folds {folds} of 5, seed {seeds}, torch {versions['torch']}; one network per fold "
-        "(the shipped weights average several). A family is held out with all its models in all",
-        "libraries, a device with every card of its chip. Roofline: larger of compute and memory time "
-        "with one factor fitted per device; its and the FLOPs regression's columns are MAPE.",
+        "(the shipped weights average several). A family is held out with all its models in all "
+        "libraries, a device with every card of its chip. Roofline: larger of compute and memory "
+        "time with one factor fitted per device; its and the FLOPs regression's columns are MAPE.",
     ]
     return "\n".join(lines)
 
