@@ -100,7 +100,7 @@ def run(fold_number: int, config: Path, seed: int, changes: list[str], out: Path
         "config": settings.to_dict(),
         "held_out_devices": list(fold.devices),
         "held_out_families": list(fold.families),
-        "scores": [{"split": s, "predictor": p, **x.to_dict()} for s, p, x in scores],
+        "scores": [{"split": s, "predictor": p, **plain(x.to_dict())} for s, p, x in scores],
         "details": details,
         "commit": git_commit(),
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
@@ -108,6 +108,11 @@ def run(fold_number: int, config: Path, seed: int, changes: list[str], out: Path
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def plain(scores: dict[str, Any]) -> dict[str, Any]:
+    """Scores with None for what is not a number, which JSON does not know."""
+    return {name: None if value != value else value for name, value in scores.items()}
 
 
 def quantile(log_ratio: np.ndarray, chosen: np.ndarray, level: float = 0.9) -> dict[str, float]:

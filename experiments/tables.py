@@ -54,8 +54,9 @@ def merged(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "spearman",
                 "coverage",
             ):
-                values = np.array([np.nan if part[name] is None else part[name] for part in parts])
-                merged_row[name] = float(np.average(values, weights=weights))
+                values = [part[name] for part in parts]
+                known = None not in values
+                merged_row[name] = float(np.average(values, weights=weights)) if known else None
             rows.append(merged_row)
     return rows
 
