@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 
-class OperatorConv(MessagePassing):
+class OperatorConv(MessagePassing):  # type: ignore[misc]  # the library is not typed
     r"""Lets every call see what feeds it and what it feeds.
 
     .. math:: h'_i = h_i + W \phi\Big[h_i, \sum_j \hat w_{ji} m(h_j, e_{ji}),
@@ -37,7 +37,8 @@ class OperatorConv(MessagePassing):
         back = edge_index.flip(0)
         fed = self._mean(self.to_consumer, x, edge_index, edge_attr[:, :1], size)
         feeds = self._mean(self.to_producer, x, back, edge_attr[:, 1:2], size)
-        return x + self.update_net(torch.cat([self.norm(x), fed, feeds], dim=-1))
+        update: Tensor = self.update_net(torch.cat([self.norm(x), fed, feeds], dim=-1))
+        return x + update
 
     def _mean(
         self, net: nn.Linear, x: Tensor, edge_index: Tensor, weight: Tensor, size: Tensor

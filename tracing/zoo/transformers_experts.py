@@ -55,4 +55,5 @@ def _route(router: Any, hidden: torch.Tensor, capacity: int) -> torch.Tensor:
     probability = logits.softmax(dim=-1).to(hidden.dtype)
     best = nn.functional.one_hot(probability.argmax(dim=-1), num_classes=router.num_experts)
     routed = best * (best.cumsum(dim=-2) <= capacity)
-    return routed.to(hidden.dtype) * probability.max(dim=-1, keepdim=True).values
+    chosen: torch.Tensor = routed.to(hidden.dtype) * probability.max(dim=-1, keepdim=True).values
+    return chosen
