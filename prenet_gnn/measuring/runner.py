@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring import facts, memory, timing
-from prenet_gnn.measuring.building import Step, make_step, tensors_in, torch_settings
+from prenet_gnn.measuring.building import Step, make_step, torch_settings
 from prenet_gnn.measuring.devices import is_out_of_memory, resolve_device
 from prenet_gnn.measuring.errors import MeasureError
 from prenet_gnn.measuring.layers import is_layer
+from prenet_gnn.measuring.loss import tensors_in
 from prenet_gnn.measuring.records import MeasuredRecord
 from prenet_gnn.workload import Workload
 
