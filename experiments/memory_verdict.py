@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from experiments.adapters import DECODERS, decoder_graph
 from prenet_gnn.data.families import families
 from prenet_gnn.data.graphs import load_graph
 from prenet_gnn.data.keys import GraphKey, graph_requests
@@ -30,7 +33,7 @@ from prenet_gnn.hardware import get_hardware
 from prenet_gnn.memory import ALLOWANCE, MIB, Allowance, peak_memory, usable_bytes
 from prenet_gnn.training.encoding import base_key
 from prenet_gnn.workload import Workload
-from tracing import OpGraph, TraceError
+from tracing import OpGraph, TraceError, trace, zoo
 from tracing.loss import with_loss
 
 RESULTS = Path(__file__).parent / "results" / "memory.csv"
@@ -50,7 +53,6 @@ BUILT = {
     "bert-large-uncased": "transformers:bert-large-uncased",
     "gpt2-large": "transformers:gpt2-large",
     "gpt2-xl": "transformers:gpt2-xl",
-    "TinyLlama/TinyLlama-1.1B": "transformers:TinyLlama/TinyLlama-1.1B",
 }
 
 
@@ -185,25 +187,20 @@ def verdicts(models: int, seed: int) -> list[dict[str, object]]:
     return rows
 
 
-def measured() -> pd.DataFrame:
+def measured(largest_parameters: float) -> pd.DataFrame:
     """Predicted and measured peaks of the rows whose model can be built."""
-    from tracing import trace, zoo
-
     table = read_memory(find_data_dir(None))
     found = []
     for row in table.itertuples():
-        spec = BUILT.get(row.model)
-        if spec is None or "LoRA" in row.config or "ora" in row.config:
+        graph = _graph(row)
+        if graph is None or graph.total_params > largest_parameters:
             continue
-        graph = _graph(spec, row, trace, zoo)
-        modern = row.source != "gpumemnet"
+        framework = "torch-2.0" if row.source == "gpumemnet" else "torch-2.3"
         workload = Workload(
-            precision=row.precision,
-            optimizer=row.optimizer or "adamw",
-            framework="torch-2.5" if modern else "torch-2.0",
+            precision=row.precision, optimizer=row.optimizer or "adamw", framework=framework
         )
-        estimate = peak_memory(graph, workload)
         kind = "device_bytes" if row.memory_kind == "nvidia_smi" else "allocated_bytes"
+        predicted = getattr(peak_memory(graph, workload), kind)
         found.append(
             {
                 "source": row.source,
@@ -211,18 +208,26 @@ def measured() -> pd.DataFrame:
                 "batch_size": row.batch_size,
                 "kind": kind,
                 "measured": row.peak_memory_bytes,
-                "predicted": getattr(estimate, kind),
+                "predicted": predicted,
+                "error": predicted / row.peak_memory_bytes - 1,
             }
         )
-    result = pd.DataFrame(found)
-    result["error"] = result["predicted"] / result["measured"] - 1
-    print(f"{len(table) - len(result)} of {len(table)} rows have a model that is not built here")
-    return result
+        print(found[-1], flush=True)
+    print(f"{len(table) - len(found)} of {len(table)} rows have a model that is not built here")
+    return pd.DataFrame(found)
 
 
-def _graph(spec: str, row: object, trace: object, zoo: object) -> OpGraph:
+def _graph(row: Any) -> OpGraph | None:
+    """The graph of a row; None where the model or the quantised weights cannot be built."""
+    method = str(json.loads(row.config or "{}").get("method", "")).lower()
+    if row.source == "litgpt" and row.precision == "bf16" and method in ("lora", "full"):
+        if row.model not in DECODERS:
+            return None
+        return decoder_graph(row.model, int(row.batch_size), int(row.seq_len), method)
+    if row.model not in BUILT:
+        return None
     model, args, kwargs = zoo.build(
-        spec,
+        BUILT[row.model],
         batch_size=int(row.batch_size),
         image_size=int(row.image_size) or None,
         seq_len=int(row.seq_len) or None,
@@ -235,12 +240,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--largest-parameters", type=float, default=2e10)
     parser.add_argument("--skip-measured", action="store_true")
     options = parser.parse_args()
     rows = verdicts(options.models, options.seed)
     print(pd.DataFrame(rows).to_string(index=False))
     if not options.skip_measured:
-        peaks = measured()
+        peaks = measured(options.largest_parameters)
         print(peaks.to_string(index=False))
         for source, part in peaks.groupby("source"):
             mape = float(part["error"].abs().mean())
