@@ -47,6 +47,10 @@ def one_line(text):
     return text
 
 
+def table(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
 def test_version_and_help(run):
     assert run("--version")[:2] == (0, f"prenet-gnn {__version__}\n")
     status, out, _ = run("--help")
@@ -209,7 +213,7 @@ def test_a_table_keeps_its_rows_and_a_bad_one_fills_its_error(run, tmp_path):
     status, out, err = run("predict", "--table", "jobs.csv", "-o", "out.csv")
     assert (status, out) == (0, "")
     assert "2 of 4 rows failed" in one_line(err)
-    found = list(csv.DictReader((tmp_path / "out.csv").open()))
+    found = table(tmp_path / "out.csv")
     assert [row["note"] for row in found] == ["first", "second", "third", "fourth"]
     assert [bool(row["error"]) for row in found] == [False, True, False, True]
     assert [bool(row["seconds"]) for row in found] == [True, False, True, False]
@@ -238,7 +242,7 @@ def test_compare_ranks_every_device(run, tmp_path):
     assert len(devices) > 100
     times = [row["seconds"] for row in devices if row["fits"]]
     assert times == sorted(times)
-    assert len(list(csv.DictReader((tmp_path / "devices.csv").open()))) == len(devices)
+    assert len(table(tmp_path / "devices.csv")) == len(devices)
     status, out, _ = run(
         "compare", "net.py:net", "--devices", "Tesla T4", "--price", "Tesla T4=0.5", "--top", "1"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 
 EXIT_USER_ERROR = 1
@@ -36,9 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        from prenet_gnn.cli.app import app
+        with warnings.catch_warnings():
+            _quieten()
+            from prenet_gnn.cli.app import app
 
-        app(args=words, prog_name="prenet")
+            app(args=words, prog_name="prenet")
     except SystemExit as stop:
         status = _status(stop.code)
     except KeyboardInterrupt:
@@ -54,6 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == EXIT_INTERRUPTED:
         print("prenet: interrupted", file=sys.stderr)
     return status
+
+
+def _quieten() -> None:
+    """Prints warnings as one line, and none that only concern the authors of libraries."""
+    for category in (FutureWarning, DeprecationWarning, PendingDeprecationWarning):
+        warnings.simplefilter("ignore", category)
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    warnings.showwarning = show  # type: ignore[assignment]
 
 
 def _status(code: object) -> int:

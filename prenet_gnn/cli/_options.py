@@ -102,12 +102,8 @@ class PredictorOptions:
         """Loads the weights and, where asked for, the calibration on top."""
         from prenet_gnn.predictor import load_predictor
 
-        predictor = load_predictor(self.weights)
-        if self.calibration is None:
-            return predictor
-        from prenet_gnn.calibration import load_calibration
-
-        return load_calibration(self.calibration).apply(predictor)
+        predictor: Predictor = load_predictor(self.weights, self.calibration)
+        return predictor
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
