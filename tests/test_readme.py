@@ -36,7 +36,7 @@ def test_set_up_commands_are_one_line_each(number):
 def test_the_python_example_prints_what_readme_says():
     pytest.importorskip("timm")
     expected = block("example:output")
-    assert expected.strip(), "README's output is missing: run `python -m experiments.tables`"
+    assert expected.strip(), "README's output is missing: run `python -m experiments.readme`"
     assert run(block("example:python")) == expected
 
 
