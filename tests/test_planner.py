@@ -54,8 +54,8 @@ class Graph:
 class Predictor:
     """At rate 1: half a second fixed, one second per sample, half of that in half precision."""
 
-    def __init__(self):
-        self.asked = 0
+    def __init__(self, context_gib=0):
+        self.asked, self.context_bytes = 0, context_gib * GIB
 
     def predict_many(self, graphs, hardware, workloads):
         return [
@@ -82,7 +82,7 @@ class Predictor:
             backward_s=work_s * 2 / 3,
             optimizer_s=optimizer_s,
             peak_memory_bytes=peak,
-            fits=peak <= hardware.memory_bytes,
+            fits=peak + self.context_bytes <= hardware.memory_bytes,
             hardware=hardware.name,
         )
 
@@ -159,6 +159,13 @@ def test_the_fastest_plan_fills_the_memory_of_the_fastest_device():
     assert [option.hardware for option in result.alternatives] == ["Small", "Slow", "Old"]
     times = [option.total_s for option in (result.best, *result.alternatives)]
     assert times == sorted(times)
+
+
+def test_a_batch_that_fits_without_the_context_only_gives_way_to_a_smaller_one():
+    request = PlanRequest(samples=1000, devices=("Slow",), precisions=("fp32",), compiled=(False,))
+    tight = plan(Graph(1), Predictor(context_gib=1), Workload(), request)
+    roomy = plan(Graph(1), Predictor(), Workload(), request)
+    assert (tight.best.batch_size, roomy.best.batch_size) == (8, 16)
 
 
 def test_the_best_batch_is_not_always_the_largest():

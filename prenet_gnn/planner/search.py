@@ -8,24 +8,22 @@ smaller batch sizes for the settings that led the first.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.errors import ConfigError
 from prenet_gnn.planner.comparison import choose_devices, front
-from prenet_gnn.planner.limits import Key, Limits, PlanError, bindings, nothing_fits
+from prenet_gnn.planner.limits import Key, PlanError, bindings, nothing_fits
 from prenet_gnn.planner.prices import Rate, hourly_rates
+from prenet_gnn.planner.request import PlanRequest
 from prenet_gnn.planner.settings import Option, Run, unsupported_reason, workloads
-from prenet_gnn.workload import PRECISIONS, Workload
+from prenet_gnn.workload import Workload
 
 if TYPE_CHECKING:
     from prenet_gnn.hardware import Hardware
     from prenet_gnn.predictor import Predictor
     from tracing import OpGraph
 
-OBJECTIVES = ("time", "cost", "energy")
-BATCH_SIZES = tuple(2**power for power in range(13))
 # Whole-model half precision loses small weight updates, so it is searched for inference only.
 TRAIN_PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16")
 INFER_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -36,76 +34,7 @@ ALTERNATIVES = 5
 
 Candidate = tuple["Hardware", Workload, int]
 
-__all__ = ["Limits", "Plan", "PlanError", "PlanRequest", "plan"]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """What has to be done and within which limits.
-
-    Attributes:
-        samples: Samples of one epoch.
-        epochs: How often the samples are passed.
-        objective: `time`, `cost` or `energy`; what is made smallest.
-        budget_usd: Highest cost of the run.
-        deadline_s: Longest time of the run.
-        global_batch: Samples per optimizer step, kept by accumulating gradients.
-        batch_sizes: Batch sizes to try; powers of two if empty.
-        precisions: Precisions to try; those safe for the mode if empty.
-        compiled: Whether to try eager runs, compiled ones or both.
-        devices: Names of devices; all GPUs and CPUs of the catalogue if empty.
-        prices: US dollars per hour by device name, in place of the catalogue's.
-    """
-
-    samples: int
-    epochs: int = 1
-    objective: str = "time"
-    budget_usd: float | None = None
-    deadline_s: float | None = None
-    global_batch: int | None = None
-    batch_sizes: tuple[int, ...] = ()
-    precisions: tuple[str, ...] = ()
-    compiled: tuple[bool, ...] = (False, True)
-    devices: tuple[str, ...] = ()
-    prices: Mapping[str, float] | None = None
-
-    def __post_init__(self) -> None:
-        """Checks every field against the values that are allowed."""
-        if self.objective not in OBJECTIVES:
-            allowed = ", ".join(OBJECTIVES)
-            raise ConfigError(f"objective '{self.objective}' is not known. Allowed: {allowed}.")
-        for name in ("samples", "epochs", "global_batch", "budget_usd", "deadline_s"):
-            value = getattr(self, name)
-            # `not (value > 0)` also refuses NaN
-            if value is not None and not (value > 0):
-                raise ConfigError(f"{name} must be above zero, not {value}.")
-        for batch_size in self.batch_sizes:
-            if batch_size < 1:
-                raise ConfigError(f"batch sizes must be one or more, not {batch_size}.")
-        unknown = [each for each in self.precisions if each not in PRECISIONS]
-        if unknown:
-            allowed = ", ".join(PRECISIONS)
-            raise ConfigError(f"precision '{unknown[0]}' is not known. Allowed: {allowed}.")
-
-    @property
-    def limits(self) -> Limits:
-        """The limits alone."""
-        return Limits(self.budget_usd, self.deadline_s)
-
-    def candidates(self) -> list[int]:
-        """Batch sizes to try, ascending; only divisors of a global batch."""
-        largest = self.global_batch or self.samples
-        sizes = sorted(set(self.batch_sizes or (*BATCH_SIZES, self.global_batch or 1)))
-        sizes = [size for size in sizes if size <= largest]
-        if self.global_batch is not None:
-            sizes = [size for size in sizes if self.global_batch % size == 0]
-        if not sizes:
-            raise ConfigError(
-                f"no batch size is left to try: they must divide the global batch {largest}."
-                if self.global_batch is not None
-                else f"every batch size is above the {self.samples} samples of an epoch."
-            )
-        return sizes
+__all__ = ["Plan", "PlanError", "PlanRequest", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +103,9 @@ class _Search:
         self.devices = choose_devices(request.devices or None)
         if not request.devices:
             self.devices = [d for d in self.devices if d.kind in PLANNED_KINDS]
-        self.prices: dict[str, Rate] = hourly_rates(self.devices, request.prices)
+        self.rates: dict[str, Rate] = hourly_rates(self.devices, request.prices)
         if request.objective == "cost" or request.budget_usd is not None:
-            self.devices = [d for d in self.devices if d.name in self.prices]
+            self.devices = [d for d in self.devices if d.name in self.rates]
         if request.objective == "energy":
             self.devices = [d for d in self.devices if d.tdp_w]
         if not self.devices:
@@ -186,10 +115,22 @@ class _Search:
 
     def run(self) -> list[Option]:
         self._measure_memory()
-        first = self._first_round()
-        options = self._ask(first)
-        second = self._second_round(options, set(first))
-        return [option for _, option in [*options, *self._ask(second)]]
+        options: list[tuple[Candidate, Option]] = []
+        asked: set[Candidate] = set()
+        candidates = self._first_round()
+        while candidates:
+            asked.update(candidates)
+            fitting, too_large = self._ask(candidates)
+            options += fitting
+            # Context and fragmentation take memory beyond the peak that the choice went by.
+            candidates = [smaller for each in too_large if (smaller := self._smaller(each))]
+        second = self._second_round(options, asked)
+        return [option for _, option in [*options, *self._ask(second)[0]]]
+
+    def _smaller(self, candidate: Candidate) -> Candidate | None:
+        device, workload, batch_size = candidate
+        sizes = [size for size in self._sizes(device, workload) if size < batch_size]
+        return (device, workload, sizes[-1]) if sizes else None
 
     def _measure_memory(self) -> None:
         """Finds peak memory per batch size and setting, up to what the largest device holds.
@@ -252,24 +193,28 @@ class _Search:
             if (device, workload, size) not in asked
         ]
 
-    def _ask(self, candidates: Sequence[Candidate]) -> list[tuple[Candidate, Option]]:
+    def _ask(
+        self, candidates: Sequence[Candidate]
+    ) -> tuple[list[tuple[Candidate, Option]], list[Candidate]]:
+        """Predicts candidates; gives an option for each that fits, and those that do not."""
         if not candidates:
-            return []
+            return [], []
         predictions = self.predictor.predict_many(
             [self.graphs[size] for _, _, size in candidates],
             hardware=[device for device, _, _ in candidates],
             workloads=[workload for _, workload, _ in candidates],
         )
-        return [
-            (
-                (device, workload, size),
-                self.run_size.option(
-                    device, workload, size, prediction, self.prices.get(device.name)
-                ),
-            )
-            for (device, workload, size), prediction in zip(candidates, predictions, strict=True)
-            if prediction.fits
-        ]
+        fitting: list[tuple[Candidate, Option]] = []
+        too_large: list[Candidate] = []
+        for candidate, prediction in zip(candidates, predictions, strict=True):
+            device, workload, size = candidate
+            if not prediction.fits:
+                too_large.append(candidate)
+                continue
+            rate = self.rates.get(device.name)
+            option = self.run_size.option(device, workload, size, prediction, rate)
+            fitting.append((candidate, option))
+        return fitting, too_large
 
 
 def _key(objective: str) -> Key:

@@ -1,0 +1,82 @@
+"""What a plan is asked for: the work, what to make smallest, the limits and what may be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prenet_gnn.errors import ConfigError
+from prenet_gnn.planner.limits import Limits
+from prenet_gnn.workload import PRECISIONS
+
+OBJECTIVES = ("time", "cost", "energy")
+BATCH_SIZES = tuple(2**power for power in range(13))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What has to be done and within which limits.
+
+    Attributes:
+        samples: Samples of one epoch.
+        epochs: How often the samples are passed.
+        objective: `time`, `cost` or `energy`; what is made smallest.
+        budget_usd: Highest cost of the run.
+        deadline_s: Longest time of the run.
+        global_batch: Samples per optimizer step, kept by accumulating gradients.
+        batch_sizes: Batch sizes to try; powers of two if empty.
+        precisions: Precisions to try; those safe for the mode if empty.
+        compiled: Whether to try eager runs, compiled ones or both.
+        devices: Names of devices; all GPUs and CPUs of the catalogue if empty.
+        prices: US dollars per hour by device name, in place of the catalogue's.
+    """
+
+    samples: int
+    epochs: int = 1
+    objective: str = "time"
+    budget_usd: float | None = None
+    deadline_s: float | None = None
+    global_batch: int | None = None
+    batch_sizes: tuple[int, ...] = ()
+    precisions: tuple[str, ...] = ()
+    compiled: tuple[bool, ...] = (False, True)
+    devices: tuple[str, ...] = ()
+    prices: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks every field against the values that are allowed."""
+        if self.objective not in OBJECTIVES:
+            allowed = ", ".join(OBJECTIVES)
+            raise ConfigError(f"objective '{self.objective}' is not known. Allowed: {allowed}.")
+        for name in ("samples", "epochs", "global_batch", "budget_usd", "deadline_s"):
+            value = getattr(self, name)
+            # `not (value > 0)` also refuses NaN
+            if value is not None and not (value > 0):
+                raise ConfigError(f"{name} must be above zero, not {value}.")
+        for batch_size in self.batch_sizes:
+            if batch_size < 1:
+                raise ConfigError(f"batch sizes must be one or more, not {batch_size}.")
+        unknown = [each for each in self.precisions if each not in PRECISIONS]
+        if unknown:
+            allowed = ", ".join(PRECISIONS)
+            raise ConfigError(f"precision '{unknown[0]}' is not known. Allowed: {allowed}.")
+
+    @property
+    def limits(self) -> Limits:
+        """The limits alone."""
+        return Limits(self.budget_usd, self.deadline_s)
+
+    def candidates(self) -> list[int]:
+        """Batch sizes to try, ascending; only divisors of a global batch."""
+        largest = self.global_batch or self.samples
+        sizes = sorted(set(self.batch_sizes or (*BATCH_SIZES, self.global_batch or 1)))
+        sizes = [size for size in sizes if size <= largest]
+        if self.global_batch is not None:
+            sizes = [size for size in sizes if self.global_batch % size == 0]
+        if not sizes:
+            raise ConfigError(
+                f"no batch size is left to try: they must divide the global batch {largest}."
+                if self.global_batch is not None
+                else f"every batch size is above the {self.samples} samples of an epoch."
+            )
+        return sizes
