@@ -50,6 +50,7 @@ def test_vision_models_are_on_meta(spec: str, shape: Any, parameters: int | None
         ("semobilevit_s", "mobilevit", 5.74, 256),
         ("convnext_tiny_384_in22ft1k", "convnext", 28.59, 384),
         ("vit_base2_patch32_256", "vision_transformer", 119.46, 256),
+        ("vit_base_patch32_224_sam", "vision_transformer", 88.22, 224),
         ("resnetv2_50d_evob", "resnetv2", 25.59, 224),
     ],
 )

@@ -98,7 +98,9 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
     registry = timm.models._registry
     base, dot, _ = name.partition(".")
     if base in registry._deprecated_models and not dot:
-        return str(registry._deprecated_models[base]), {}
+        target = str(registry._deprecated_models[base])
+        known = "." not in target or target in registry._model_pretrained_cfgs
+        return target if known else target.partition(".")[0], {}
     if not timm.is_model(base):
         raise unknown("timm", name, names())
     if dot and name not in registry._model_pretrained_cfgs:
