@@ -150,10 +150,10 @@ def evaluate_records(predictor: Any, path: Path) -> Report:
 
     source, true, guess, low, high = GraphSource(), [], [], [], []
     for record in read_records(path):
-        if record.median_s is None:
+        if record.seconds is None:
             continue
-        p = predictor.predict(source(record), hardware=record.device, workload=record.workload)
-        true.append(record.median_s)
+        p = predictor.predict(source(record), hardware=record.hardware, workload=record.workload)
+        true.append(record.seconds)
         guess.append(p.seconds)
         low.append(p.low_s)
         high.append(p.high_s)

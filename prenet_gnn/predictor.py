@@ -33,10 +33,10 @@ __all__ = ["Prediction", "Predictor", "load_predictor"]
 
 # Half-width of the interval, as a natural logarithm, when the weights name none.
 DEFAULT_HALF_WIDTH = 0.3
-# Half-width that a framework without a version adds: one model on one card differs between versions
-# by a standard deviation of 0.16 (timm inference on an RTX 3090, PyTorch 1.10 to 2.4) to 0.19
-# (torchvision on an A100, 1.7 against 1.12); 90% of a normal distribution lie within 1.645 of it.
-UNKNOWN_FRAMEWORK_HALF_WIDTH = 1.645 * 0.19
+# Half-width that a framework without a version adds: between two versions the logarithm of the time
+# of one model on one card differs by 0.23 (root mean square; timm inference on an RTX 3090, PyTorch
+# 1.10 to 2.4) to 0.27 (torchvision on an A100, 1.7 against 1.12); 90% lie within 1.645 of it.
+UNKNOWN_FRAMEWORK_HALF_WIDTH = 1.645 * 0.27
 # Calls of one batch; more only costs memory.
 CALLS_PER_BATCH = 40_000
 # Where launching takes this share of the device's time, a warning says that the host decides.

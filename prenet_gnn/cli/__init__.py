@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 EXIT_USER_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -67,7 +68,8 @@ def _quieten() -> None:
     def show(message: Warning | str, *_: object, **__: object) -> None:
         print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
-    warnings.showwarning = show  # type: ignore[assignment]
+    handler: Any = show  # releases of the type stubs differ in what they take
+    warnings.showwarning = handler
 
 
 def _status(code: object) -> int:

@@ -42,7 +42,8 @@ def _split(node: OpNode) -> list[OpNode]:
     scores = TensorSpec((*query.shape[:-1], key.shape[-2]), query.dtype)
     keys = TensorSpec((*key.shape[:-2], key.shape[-1], key.shape[-2]), key.dtype)
     needs = (*node.needs_grad, False, False, False)
-    start, made = node.index, []
+    start = node.index
+    made: list[OpNode] = []
 
     def call(
         op: str,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 
-class OperatorConv(MessagePassing):  # type: ignore[misc]  # the library is not typed
+class OperatorConv(MessagePassing):
     r"""Lets every call see what feeds it and what it feeds.
 
     .. math:: h'_i = h_i + W \phi\Big[h_i, \sum_j \hat w_{ji} m(h_j, e_{ji}),

@@ -120,8 +120,8 @@ class TimeGNN(nn.Module):
             nn.Linear(config.device_hidden, 4),
         )
         for net in (self.head, self.device_head):
-            nn.init.zeros_(net[-1].weight)
-            nn.init.zeros_(net[-1].bias)
+            for parameter in net[-1].parameters():
+                nn.init.zeros_(parameter)
         self.rate_logits = nn.Parameter(torch.full((formats, classes, 3), math.log(1 / 3)))
         self.memory_log = nn.Parameter(torch.full((formats,), math.log(1.2)))
         self.kernel_log = nn.Parameter(torch.zeros(formats))
@@ -168,8 +168,8 @@ class TimeGNN(nn.Module):
         return self._sum(data, node, scale[:, 6:8].exp())
 
     def _latents(self, data: Data) -> Tensor:
-        latent = self.device_latent[data.latents[:, 0]]
-        return latent * (data.latents[:, :1] > 0)
+        latent: Tensor = self.device_latent[data.latents[:, 0]] * (data.latents[:, :1] > 0)
+        return latent
 
     def _device_terms(self, data: Data) -> tuple[Tensor, Tensor, Tensor]:
         """Roofline seconds of every call, forward and backward, each `(N, 2)`."""

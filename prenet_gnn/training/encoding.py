@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,8 @@ class Store:
         draft = path.with_name(f".{path.name}.{os.getpid()}.npz")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            np.savez(draft, **arrays)
+            save: Any = np.savez  # its stubs mix up arrays and options
+            save(draft, **arrays)
             os.replace(draft, path)
         finally:
             draft.unlink(missing_ok=True)

@@ -102,7 +102,10 @@ def penalties(model: TimeGNN, config: TrainConfig) -> Tensor:
     penalty = penalty + config.host_floor * (model.framework_latent**2).sum() / 100.0
     penalty = penalty + config.spec_penalty * (model.spec_slopes**2).sum()
     penalty = penalty + 0.01 * (model.run_calls.weight**2).sum() / 10.0
-    return penalty + config.correction_penalty * (model.device_head[-1].weight ** 2).sum()
+    for parameter in model.device_head.parameters():
+        if parameter.dim() > 1:
+            penalty = penalty + config.correction_penalty * (parameter**2).sum() / 10.0
+    return penalty
 
 
 def targets_of(rows: Rows, chosen: np.ndarray) -> Tensor:
