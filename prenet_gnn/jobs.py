@@ -152,7 +152,7 @@ def _workload(row: Mapping[str, str | None]) -> Workload:
         channels_last=_flag(row, "channels_last", default.channels_last),
         compiled=_flag(row, "compiled", default.compiled),
         cudnn_benchmark=_flag(row, "cudnn_benchmark", default.cudnn_benchmark),
-        framework=_text(row, "framework") or default.framework,
+        framework=_text(row, "framework"),
         timed=timed,
     )
 

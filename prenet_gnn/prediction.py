@@ -94,7 +94,7 @@ class Prediction:
         if self.optimizer_s > 0:
             sums["(optimizer)"] = sums.get("(optimizer)", 0.0) + self.optimizer_s
             rest -= self.optimizer_s
-        if abs(rest) > 1e-9 * self.seconds:
+        if abs(rest) > 1e-6 * self.seconds:  # what rounding leaves is no part
             sums["(other)"] = sums.get("(other)", 0.0) + rest
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 

@@ -182,7 +182,8 @@ class Predictor:
         mode = "train" if sample.workload.mode == "train" else "infer"
         intervals = self.checkpoint.intervals
         base = intervals.get(f"{known}|{mode}", intervals.get(known, DEFAULT_HALF_WIDTH))
-        unknown = sample.workload.framework_version is None
+        workload = sample.workload
+        unknown = not workload.framework or workload.framework_version is None
         version = UNKNOWN_FRAMEWORK_HALF_WIDTH if unknown else 0.0
         return math.hypot(base, 1.645 * spread, version)
 

@@ -44,7 +44,8 @@ class Workload:
         channels_last: NHWC memory layout.
         compiled: Run through `torch.compile` (inductor).
         cudnn_benchmark: cuDNN searches for its fastest convolution kernels.
-        framework: Framework version as `torch-X.Y[.Z]`; empty means unknown.
+        framework: Framework version as `torch-X.Y[.Z]`; empty takes the default for the time and
+            a wider interval, `torch-unknown` stands for a version of the past that nobody noted.
         timed: Phases joined by `+` that a prediction sums; empty means the whole iteration.
     """
 
@@ -82,6 +83,7 @@ class Workload:
 
     @property
     def framework_version(self) -> tuple[int, int] | None:
-        """Major and minor version of PyTorch, or None where it is not stated."""
-        match = re.match(r"(?:py)?torch[- ]?(\d+)\.(\d+)", self.framework)
+        """Major and minor version of PyTorch; None for a name without one, `torch-unknown` say."""
+        name = self.framework or DEFAULT_FRAMEWORK
+        match = re.match(r"(?:py)?torch[- ]?(\d+)\.(\d+)", name)
         return (int(match[1]), int(match[2])) if match else None

@@ -13,14 +13,14 @@ from prenet_gnn.bulk import Answer, answer_rows, to_csv, trace_all
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.files import write_whole
 from prenet_gnn.jobs import GraphKey, Job, parse_job, read_rows
-from prenet_gnn.workload import DEFAULT_FRAMEWORK, Workload
+from prenet_gnn.workload import Workload
 
 ROW = {"model": "timm:resnet18", "batch_size": "32", "hardware": "Tesla T4"}
 
 
 def test_defaults_fill_empty_fields():
     job = parse_job(ROW)
-    assert job == Job(GraphKey("timm:resnet18"), 32, Workload(), "Tesla T4")
+    assert job == Job(GraphKey("timm:resnet18"), 32, Workload(framework=""), "Tesla T4")
     empty = dict.fromkeys(("image_size", "mode", "precision", "compiled", "framework"), "")
     assert parse_job({**ROW, **empty}) == job
     assert parse_job({**ROW, **dict.fromkeys(empty, "nan")}) == job
@@ -87,7 +87,7 @@ def test_the_default_optimizer_follows_what_is_timed(fields, optimizer):
 def test_attention_is_that_of_the_framework_unless_asked(framework, asked, attention):
     job = parse_job({**ROW, "framework": framework, "attention": asked})
     assert job.key.attention == attention
-    assert job.workload.framework == (framework or DEFAULT_FRAMEWORK)
+    assert job.workload.framework == framework
 
 
 @pytest.mark.parametrize(

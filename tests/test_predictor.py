@@ -79,6 +79,13 @@ def test_many_gives_what_one_gives(predictor, resnet):
         assert math.isclose(p.seconds, alone.seconds, rel_tol=1e-4)
 
 
+def test_an_unstated_framework_widens_the_interval_only(predictor, resnet):
+    stated = predictor.predict(resnet, "Tesla T4", Workload())
+    open_ = predictor.predict(resnet, "Tesla T4", Workload(framework=""))
+    assert math.isclose(open_.seconds, stated.seconds, rel_tol=1e-6)
+    assert open_.low_s < stated.low_s < stated.high_s < open_.high_s
+
+
 def test_threads_share_a_predictor(predictor, resnet):
     alone = predictor.predict(resnet, H100, Workload()).seconds
     with ThreadPoolExecutor(4) as pool:

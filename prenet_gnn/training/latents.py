@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from prenet_gnn.workload import Workload
+from prenet_gnn.workload import DEFAULT_FRAMEWORK, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ def framework_key(workload: Workload) -> str:
 
     The second tells apart the protocols of the public benchmarks, which name no version.
     """
-    name = workload.framework if workload.framework.startswith("torch") else "torch-unknown"
+    name = workload.framework or DEFAULT_FRAMEWORK
+    name = name if name.startswith("torch") else "torch-unknown"
     return f"{name}|{'h2d' if 'h2d' in workload.phases else 'resident'}"
 
 
