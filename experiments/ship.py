@@ -7,11 +7,13 @@ python -m experiments.ship runs/shipped
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from experiments.tables import intervals, load_results, merged
-from prenet_gnn.checkpoint import SHIPPED, load_checkpoint, save_checkpoint
+from prenet_gnn.checkpoint import SHIPPED, Checkpoint, load_checkpoint, save_checkpoint
+from prenet_gnn.errors import CheckpointError
 
 LICENCES = {
     "timm": "huggingface/pytorch-image-models, Apache-2.0",
@@ -23,9 +25,25 @@ LICENCES = {
 }
 
 
-def ship(source: Path, target: Path = SHIPPED) -> None:
-    """Copies a checkpoint and completes its description."""
-    checkpoint = load_checkpoint(source)
+def joined(sources: Sequence[Path]) -> Checkpoint:
+    """One checkpoint with the networks of all folders.
+
+    Raises:
+        CheckpointError: The folders were trained on other rows or with other networks.
+    """
+    first, *others = [load_checkpoint(source) for source in sources]
+    for other, source in zip(others, sources[1:], strict=True):
+        same = other.models[0].config == first.models[0].config and other.latents == first.latents
+        if not same:
+            raise CheckpointError(f"'{source}' does not go with '{sources[0]}'.")
+    models = tuple(model for part in (first, *others) for model in part.models)
+    runs = [part.facts.get("run") for part in (first, *others)]
+    return replace(first, models=models, facts={**first.facts, "run": runs})
+
+
+def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
+    """Copies checkpoints into one and completes its description."""
+    checkpoint = joined(sources)
     results = load_results()
     facts = dict(checkpoint.facts)
     facts["licences"] = {
@@ -44,10 +62,10 @@ def ship(source: Path, target: Path = SHIPPED) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", type=Path, help="folder that `prenet train` wrote")
+    parser.add_argument("sources", type=Path, nargs="+", help="folders that `prenet train` wrote")
     args = parser.parse_args()
-    ship(args.source)
-    print(f"shipped {args.source} to {SHIPPED}")
+    ship(args.sources)
+    print(f"shipped {len(args.sources)} runs to {SHIPPED}")
 
 
 if __name__ == "__main__":
