@@ -75,19 +75,19 @@ def map_integers(graph: OpGraph, convert: Callable[[int], int], batch_size: int)
     )
 
 
-def _from_marker(graph: OpGraph, batch_size: int) -> OpGraph:
-    marker = graph.batch_size
+def from_marker(batch_size: int) -> Callable[[int], int]:
+    """How an integer of a graph traced at `BATCH_MARKER` changes to a batch size."""
 
     def convert(value: int) -> int:
-        if value == 0 or value % marker:
+        if value == 0 or value % BATCH_MARKER:
             return value
         count, power = value, 0
-        while count % marker == 0:
-            count //= marker
+        while count % BATCH_MARKER == 0:
+            count //= BATCH_MARKER
             power += 1
         return int(count * batch_size**power)
 
-    return map_integers(graph, convert, batch_size)
+    return convert
 
 
 def _at(first: tuple[int, int], second: tuple[int, int], batch_size: int) -> int:
@@ -134,7 +134,7 @@ def rescale(graph: OpGraph, batch_size: int) -> OpGraph:
     if graph.batch_size < 1:
         raise TraceError("the model's inputs have no common first dimension to call the batch")
     if graph.batch_size == BATCH_MARKER and graph.probe is None:
-        return _from_marker(graph, batch_size)
+        return map_integers(graph, from_marker(batch_size), batch_size)
     if graph.probe is None:
         object.__setattr__(graph, "probe", probed(graph).probe)
     assert graph.probe is not None

@@ -86,9 +86,6 @@ class NodeCost:
         return self.backward_read_bytes + self.backward_write_bytes
 
 
-FREE = NodeCost(0, 0, 0, 0, 0, 0, 0, 0)
-
-
 def _complex(node: OpNode) -> int:
     return COMPLEX_FACTOR if any(s.dtype.startswith("complex") for s in node.input_specs) else 1
 

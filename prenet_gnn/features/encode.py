@@ -12,7 +12,7 @@ from prenet_gnn.features.schema import describe, operator_index
 from prenet_gnn.features.template import Template
 from prenet_gnn.features.work import work_of
 from prenet_gnn.precision import parameter_bytes
-from tracing.batch import map_node
+from tracing.batch import from_marker, map_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,16 +52,7 @@ def scaler(graph: OpGraph, batch_size: int) -> Callable[[int], int] | None:
     if graph.batch_size != BATCH_MARKER or graph.probe is not None:
         raise ValueError("templates are scaled from graphs at the batch marker only")
 
-    def convert(value: int) -> int:
-        if value == 0 or value % BATCH_MARKER:
-            return value
-        count, power = value, 0
-        while count % BATCH_MARKER == 0:
-            count //= BATCH_MARKER
-            power += 1
-        return int(count * batch_size**power)
-
-    return convert
+    return from_marker(batch_size)
 
 
 def encode(template: Template, batch_size: int, precision: str) -> Encoded:
