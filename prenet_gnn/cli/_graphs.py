@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prenet_gnn.cli._options import DEFAULT_BATCH_SIZE, ShapeOptions
+from prenet_gnn.cli._options import ShapeOptions
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.jobs import GraphKey, attention_of, check_size
+from prenet_gnn.jobs import GraphKey, attention_of
 from prenet_gnn.workload import Workload
 
 if TYPE_CHECKING:
@@ -16,17 +16,14 @@ if TYPE_CHECKING:
 
 def graph_of(model: str, shape: ShapeOptions, workload: Workload) -> OpGraph:
     """Traces a model by name, or reads a graph that `prenet trace -o` wrote."""
-    for name in ("batch_size", "image_size", "seq_len"):
-        value = getattr(shape, name)
-        if value is not None:
-            check_size(name, value)
+    shape.checked()
     if model.endswith(".json") and ":" not in model:
         return _stored(model, shape, workload)
     from prenet_gnn.bulk import trace_key
 
     attention = attention_of(shape.attention.lower(), workload)
     key = GraphKey(model, shape.image_size, shape.seq_len, workload.mode, attention)
-    return trace_key(key, shape.batch_size or DEFAULT_BATCH_SIZE)
+    return trace_key(key, shape.batch)
 
 
 def _stored(path: str, shape: ShapeOptions, workload: Workload) -> OpGraph:

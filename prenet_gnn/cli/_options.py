@@ -34,6 +34,15 @@ Prices = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=USD_PER_HOUR", help="A price of your own; repeatable."),
 ]
+Records = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="JSONL", help="Records file; lines are added."),
+]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; an accelerator if there is one.")
+]
+Iterations = Annotated[int | None, typer.Option(min=1, help="Samples to take.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", envvar="PRENET_DATA", help="Folder with the measured data."),
@@ -60,6 +69,21 @@ class ShapeOptions:
         str, typer.Option(help="sdpa (fused) or eager; empty = what the framework version runs.")
     ] = ""
 
+    def checked(self) -> ShapeOptions:
+        """Refuses sizes that no run can have."""
+        from prenet_gnn.jobs import check_size
+
+        for name in ("batch_size", "image_size", "seq_len"):
+            value = getattr(self, name)
+            if value is not None:
+                check_size(name, value)
+        return self
+
+    @property
+    def batch(self) -> int:
+        """The batch size that was asked for, or the usual one."""
+        return DEFAULT_BATCH_SIZE if self.batch_size is None else self.batch_size
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -83,6 +107,19 @@ class RunOptions:
         values = dataclasses.asdict(self)
         values["optimizer"] = self.optimizer or ("adamw" if self.mode == "train" else "none")
         return Workload(**values)
+
+    def to_measure(self, shape: ShapeOptions) -> Workload:
+        """Gives the workload of a real run, which leaves less to choose."""
+        from prenet_gnn.errors import ConfigError
+
+        shape.checked()
+        for name, value in (("attention", shape.attention), ("timed", self.timed)):
+            if value:
+                raise ConfigError(
+                    f"--{name} cannot be chosen in a real run: the installed libraries decide; "
+                    "leave it out."
+                )
+        return self.workload()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ _COMMANDS = (
     ("hardware", "prenet_gnn.hardware"),
     ("measure", "prenet_gnn.measuring"),
     ("calibrate", "prenet_gnn.calibration"),
+    ("check", "prenet_gnn.checking"),
     ("train", "prenet_gnn.training.run"),
     ("tune", "prenet_gnn.tuning"),
     ("evaluate", "prenet_gnn.evaluation"),

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prenet_gnn.cli._options import (
-    DEFAULT_BATCH_SIZE,
     MODEL_HELP,
+    Device,
+    Iterations,
     Json,
+    Records,
     RunOptions,
     ShapeOptions,
+    Threads,
     grouped,
 )
 
@@ -32,15 +35,10 @@ def measure(
     sweep: Annotated[
         str | None, typer.Option(metavar="NAME_OR_TOML", help="Measure many points instead.")
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="JSONL", help="Records file; lines are added."),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; an accelerator if there is one.")
-    ] = None,
-    iterations: Annotated[int | None, typer.Option(help="Samples to take.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    output: Records = None,
+    device: Device = None,
+    iterations: Iterations = None,
+    threads: Threads = None,
     profile: Annotated[bool, typer.Option("--profile", help="Add a breakdown by kernel.")] = False,
     minutes: Annotated[float | None, typer.Option(help="Time limit of a sweep.")] = None,
     json: Json = False,
@@ -58,17 +56,15 @@ def measure(
             )
         _sweep(sweep, output, minutes, device, threads)
         return
-    from prenet_gnn.jobs import check_size
     from prenet_gnn.measuring import Effort, append_record, measure_model
 
     assert model is not None
-    batch_size = DEFAULT_BATCH_SIZE if shape.batch_size is None else shape.batch_size
     record = measure_model(
         model,
-        check_size("batch_size", batch_size),
+        shape.batch,
         shape.image_size,
         shape.seq_len,
-        run.workload(),
+        run.to_measure(shape),
         device,
         iterations,
         threads=threads,
