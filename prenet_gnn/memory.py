@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from prenet_gnn.precision import FULL_BYTES, SINGLE, Lowered, lower, policy
+from prenet_gnn.memory_formats import Formats
 
 if TYPE_CHECKING:
     from prenet_gnn.hardware import Hardware
     from prenet_gnn.workload import Workload
-    from tracing import OpGraph, OpNode, Source, TensorSpec
+    from tracing import OpGraph, OpNode
 
 MIB = 2**20
 # PyTorch's caching allocator rounds every tensor up to 512 bytes.
@@ -33,11 +33,10 @@ CUBLAS_BYTES = 8_519_680
 USABLE_SHARE = 0.9875
 # Bytes of optimizer state per byte of trained weight.
 STATES = {"none": 0, "sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2}
+# Precisions whose tensors are as large as those of another.
+SAME_SIZES = {"tf32": "fp32", "bf16": "fp16", "amp_bf16": "amp_fp16"}
 # Calls that cuBLAS computes.
 PRODUCTS = ("linear", "matmul", "attention", "rnn")
-# Kinds whose calls keep tensors of their own for the backward pass, in their own number format.
-OWN_EXTRAS = ("activation", "attention", "rnn", "loss")
-FLOATS = {2: "float16", 4: "float32", 8: "float64"}
 # Gradients become None in zero_grad, and optimizers work on all tensors at once, since this.
 SET_TO_NONE_SINCE = (2, 0)
 
@@ -103,6 +102,17 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryMoment:
+    """Allocated memory while one call or the optimizer step runs."""
+
+    phase: str
+    lasting_bytes: int
+    gradient_bytes: int
+    activation_bytes: int
+    temporary_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Peak:
     """One candidate for the peak; `moved` are the bytes that a convolution reads and writes."""
 
@@ -147,13 +157,36 @@ def peak_memory(
         device: `cuda`, or `cpu` for plain tensor bytes without rounding, workspaces and context.
         allowance: Memory that no tensor explains; used on `cuda` alone.
     """
+    return _estimate(_followed(graph, workload, device), workload, device, allowance)
+
+
+def memory_curve(graph: OpGraph, workload: Workload) -> list[MemoryMoment]:
+    """Follows the allocated memory of one iteration call by call, without workspaces."""
+    found = _followed(graph, workload, "cuda")
+    lasting = found.weights + found.optimizer
+    return [
+        MemoryMoment(p.phase, lasting, p.gradients, p.activations, p.temporaries)
+        for p in found.peaks
+    ]
+
+
+def _followed(graph: OpGraph, workload: Workload, device: str) -> _Followed:
     key = id(graph)
     if key not in _known or _known[key][0]() is not graph:
         _known[key] = (weakref.ref(graph, lambda _: _known.pop(key, None)), {})
     found = _known[key][1]
+    # What has no influence on the tensors of an iteration must not make it count twice.
+    workload = replace(
+        workload,
+        precision=SAME_SIZES.get(workload.precision, workload.precision),
+        channels_last=False,
+        compiled=False,
+        cudnn_benchmark=True,
+        timed="",
+    )
     if (workload, device) not in found:
         found[workload, device] = _follow(graph, workload, device)
-    return _estimate(found[workload, device], workload, device, allowance)
+    return found[workload, device]
 
 
 def fits(estimate: MemoryEstimate, hardware: Hardware) -> bool:
@@ -200,7 +233,7 @@ def _estimate(
 
 def _follow(graph: OpGraph, workload: Workload, device: str) -> _Followed:
     graph = _in_mode(graph, workload.mode)
-    formats = _Formats(graph, workload.precision, BLOCK_BYTES if device == "cuda" else 1)
+    formats = Formats(graph, workload.precision, BLOCK_BYTES if device == "cuda" else 1)
     graph = formats.with_own_extras(graph)
     state = _State(graph, workload, formats, device)
     products = device == "cuda" and any(node.kind in PRODUCTS for node in graph.nodes)
@@ -225,77 +258,10 @@ def _in_mode(graph: OpGraph, mode: str) -> OpGraph:
     return with_loss(as_training(graph))
 
 
-class _Formats:
-    """Bytes of every tensor under a precision."""
-
-    def __init__(self, graph: OpGraph, precision: str, block: int) -> None:
-        self.lowered: list[Lowered] = lower(graph.nodes, precision)
-        self.single = SINGLE if policy(precision) == "amp" else FULL_BYTES[precision]
-        self.autocast = policy(precision) == "amp"
-        self._block = block
-
-    def rounded(self, size: int) -> int:
-        """Bytes of the block that the allocator gives for some bytes."""
-        return size + -size % self._block
-
-    def stored(self, spec: TensorSpec) -> int:
-        """Bytes of a weight or input."""
-        size = spec.bytes
-        if spec.dtype in ("float32", "complex64"):
-            size = size * self.single // SINGLE
-        return self.rounded(size)
-
-    def size(self, source: Source, spec: TensorSpec) -> int:
-        """Bytes of any tensor of the graph."""
-        if source.kind == "node":
-            return self.rounded(self.lowered[source.node].item_out[source.slot] * spec.numel)
-        return self.stored(spec)
-
-    def cast(self, node: OpNode, position: int) -> int:
-        """Bytes of the copy that autocast makes of an input; 0 for none."""
-        low = self.lowered[node.index]
-        if position not in low.casts:
-            return 0
-        return self.rounded(low.item_in[position] * node.input_specs[position].numel)
-
-    def moved(self, node: OpNode) -> int:
-        """Bytes that a call reads and writes."""
-        low = self.lowered[node.index]
-        items, specs = (*low.item_in, *low.item_out), (*node.input_specs, *node.output_specs)
-        return sum(item * spec.numel for item, spec in zip(items, specs, strict=True))
-
-    def with_own_extras(self, graph: OpGraph) -> OpGraph:
-        """The graph with the formats written into calls that keep tensors of their own."""
-        nodes = list(graph.nodes)
-        for node in graph.nodes:
-            if node.kind in OWN_EXTRAS and (node.inplace or node.kind != "activation"):
-                nodes[node.index] = self._written(node)
-        return graph.replace(nodes=tuple(nodes))
-
-    def _written(self, node: OpNode) -> OpNode:
-        low = self.lowered[node.index]
-        inputs = zip(node.input_specs, low.item_in, node.sources, strict=True)
-        outputs = zip(node.output_specs, low.item_out, strict=True)
-        return replace(
-            node,
-            input_specs=tuple(
-                spec if source.kind == "param" else _with_item(spec, item)
-                for spec, item, source in inputs
-            ),
-            output_specs=tuple(_with_item(spec, item) for spec, item in outputs),
-        )
-
-
-def _with_item(spec: TensorSpec, item: int) -> TensorSpec:
-    if spec.dtype not in FLOATS.values() or item not in FLOATS:
-        return spec
-    return replace(spec, dtype=FLOATS[item])
-
-
 class _State:
     """Sizes that do not change within an iteration."""
 
-    def __init__(self, graph: OpGraph, workload: Workload, formats: _Formats, device: str) -> None:
+    def __init__(self, graph: OpGraph, workload: Workload, formats: Formats, device: str) -> None:
         unique = [p for p in graph.parameters if p.unique]
         sizes = [formats.stored(p.spec) for p in unique]
         trained = [
@@ -317,7 +283,7 @@ class _State:
 
 
 def _peaks(
-    graph: OpGraph, workload: Workload, formats: _Formats, state: _State, device: str
+    graph: OpGraph, workload: Workload, formats: Formats, state: _State, device: str
 ) -> Iterator[_Peak]:
     from tracing.memory import activation_timeline
 
@@ -347,7 +313,7 @@ def _peaks(
         yield _Peak("optimizer", batch, state.trained, step)
 
 
-def _own_gradients(node: OpNode, formats: _Formats) -> int:
+def _own_gradients(node: OpNode, formats: Formats) -> int:
     """New gradients of a call's weights, before they are added to those that exist."""
     inputs = zip(node.sources, node.input_specs, node.needs_grad, strict=True)
     return sum(
@@ -355,7 +321,7 @@ def _own_gradients(node: OpNode, formats: _Formats) -> int:
     )
 
 
-def _casts(graph: OpGraph, formats: _Formats, node: OpNode, phase: str) -> tuple[int, int]:
+def _casts(graph: OpGraph, formats: Formats, node: OpNode, phase: str) -> tuple[int, int]:
     """Converted copies that live for one call, and those of weights that live on.
 
     Autocast keeps converted weights until its region ends. What the backward pass needs is in the
