@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.measuring import SweepSummary, run_sweep
+from prenet_gnn.measuring import SweepSummary, supervised_sweep
 
 # Files are meant to travel; larger ones are refused by many tools
 MAX_FILE_BYTES = 16_000_000
@@ -52,7 +52,7 @@ def run_parts(
         if left <= 0:
             print(f"{part.sweep}: no time left", file=sys.stderr)
             continue
-        summary = run_sweep(part.sweep, out / part.file, left, device, progress=progress)
+        summary = supervised_sweep(part.sweep, out / part.file, left, device, progress=progress)
         print(
             f"{summary.name}: {summary.measured} measured in {summary.seconds:.0f} s "
             f"({summary.oom} did not fit, {summary.failed} failed), {summary.known} known before, "

@@ -12,7 +12,16 @@ import pytest
 
 from experiments import gpu_sweep, pack_records
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.measuring import MeasureError, load_sweep, read_records, run_sweep, runner
+from prenet_gnn.measuring import (
+    MeasureError,
+    load_sweep,
+    read_records,
+    run_sweep,
+    runner,
+    supervised_sweep,
+    sweep_run,
+)
+from prenet_gnn.measuring.errors import DeviceLostError
 from prenet_gnn.measuring.layers import parse_spec
 from prenet_gnn.measuring.runner import base_record
 
@@ -138,7 +147,7 @@ def test_an_error_is_recorded_and_the_sweep_goes_on(six, tmp_path, error):
 def test_a_point_that_kills_the_process_is_given_up(six, tmp_path):
     out = tmp_path / "m.jsonl"
     killer = fake(fail={("net:a", 1): KeyboardInterrupt()})
-    for _ in range(3):
+    for _ in range(sweep_run.MAX_ATTEMPTS):
         with pytest.raises(KeyboardInterrupt):
             run_sweep(six, out, device="cpu", progress=False, measure=killer)
     summary = run_sweep(six, out, device="cpu", progress=False, measure=killer)
@@ -176,6 +185,45 @@ def test_kill_and_resume_leave_no_torn_and_no_double_line(tmp_path):
     records = read_records(out)
     assert summary.known == before
     assert len(records) == len({r.key for r in records}) == 40
+
+
+DEADLY = """
+import os, signal, sys, torch
+
+def net(batch_size=1):
+    if batch_size == 2 and "tracing.zoo" in sys.modules and os.environ.get("DEADLY"):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return torch.nn.Linear(4, 4), (torch.empty(batch_size, 4),)
+"""
+
+
+def test_a_point_that_kills_the_process_does_not_end_a_supervised_sweep(tmp_path, monkeypatch):
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    (tmp_path / "s.toml").write_text(
+        "warmup_s = 0.0\nsample_s = 0.0\nthreads = 1\n[[models]]\n"
+        f'specs = ["{tmp_path}/deadly.py:net"]\nbatch_sizes = [1, 2, 3]\n'
+        'workloads = [{ mode = "infer", optimizer = "none" }]\n'
+    )
+    monkeypatch.setenv("DEADLY", "1")
+    out = tmp_path / "m.jsonl"
+    summary = supervised_sweep(tmp_path / "s.toml", out, device="cpu", progress=False)
+    # what is larger than a point that ended the process is left out
+    assert [(r.batch_size, r.status) for r in read_records(out)] == [(1, "ok"), (2, "crash")]
+    assert (summary.measured, summary.failed, summary.skipped, summary.known) == (2, 1, 1, 0)
+    assert "started again 2 times" in summary.notes[-1]
+    with pytest.raises(ConfigError, match="no sweep 'none'"):
+        supervised_sweep("none", out, device="cpu", progress=False)
+
+
+def test_a_lost_gpu_ends_the_process_and_not_every_further_point(six, tmp_path):
+    out = tmp_path / "m.jsonl"
+    lost = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(DeviceLostError):
+        run_sweep(six, out, device="cpu", progress=False, measure=fake(fail={("net:a", 1): lost}))
+    assert [r.status for r in read_records(out)].count("error") == 1
+    summary = run_sweep(six, out, device="cpu", progress=False, measure=fake())
+    assert summary.remaining == 0
+    assert len(read_records(out)) == 6
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,9 @@ def _sweep(
     name: str, output: Path, minutes: float | None, device: str | None, threads: int | None
 ) -> None:
     from prenet_gnn.cli._text import time_text, warn
-    from prenet_gnn.measuring import run_sweep
+    from prenet_gnn.measuring import supervised_sweep
 
-    done = run_sweep(name, output, minutes, device, threads=threads)
+    done = supervised_sweep(name, output, minutes, device, threads=threads)
     warn(done.notes)
     print(
         f"{done.name}: {done.measured} measured in {time_text(done.seconds)}, {done.known} known "

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from prenet_gnn.measuring.errors import MeasureError
     from prenet_gnn.measuring.records import MeasuredRecord, append_record, read_records
     from prenet_gnn.measuring.runner import Effort, measure_model
+    from prenet_gnn.measuring.supervise import supervised_sweep
     from prenet_gnn.measuring.sweep_run import SweepSummary, run_sweep
     from prenet_gnn.measuring.sweeps import load_sweep
 
@@ -29,6 +30,7 @@ _HOME = {
     "measure_model": "runner",
     "read_records": "records",
     "run_sweep": "sweep_run",
+    "supervised_sweep": "supervise",
 }
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "measure_model",
     "read_records",
     "run_sweep",
+    "supervised_sweep",
 ]
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.errors import ConfigError, PreNetError
 from prenet_gnn.measuring.devices import resolve_device
+from prenet_gnn.measuring.errors import DeviceLostError
 from prenet_gnn.measuring.records import (
     MeasuredRecord,
     append_record,
@@ -28,8 +29,10 @@ from prenet_gnn.measuring.sweeps import Point, Sweep, load_sweep
 if TYPE_CHECKING:
     import torch
 
-# A point that ended the process this often is given up: the system killed it for memory, say
-MAX_ATTEMPTS = 3
+# A point that ended the process this often is given up: the second one had all memory to itself
+MAX_ATTEMPTS = 2
+# After such an error every further call of a process to its GPU fails too
+LOST = "CUDA error"
 Measure = Callable[..., MeasuredRecord]
 
 
@@ -62,11 +65,16 @@ class SweepSummary:
     notes: list[str] = field(default_factory=list)
 
 
+def attempt_path(out: Path) -> Path:
+    """The file that says which point runs."""
+    return out.with_name(out.name + ".running")
+
+
 class _Attempt:
     """A small file beside the records that says which point runs, and for which time."""
 
     def __init__(self, out: Path) -> None:
-        self._path = out.with_name(out.name + ".running")
+        self._path = attempt_path(out)
         self._last: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             self._last = json.loads(self._path.read_text())
@@ -177,6 +185,10 @@ def run_sweep(
         progress: Show a progress bar on standard error.
         measure: What measures a point; tests replace it.
         now: Clock of the time limit.
+
+    Raises:
+        ConfigError: The sweep or the time limit is wrong.
+        DeviceLostError: The device answers no more; `supervised_sweep` goes on in a new process.
     """
     import torch
 
@@ -235,6 +247,8 @@ def _measure_all(run: _Run, limit: float, now: Callable[[], float], progress: bo
         run.summary.measured += 1
         run.summary.oom += record.oom
         run.summary.failed += record.status in ("error", "crash")
+        if record.status == "error" and LOST in record.error:
+            raise DeviceLostError(f"{run.device} answers no more: {record.error}")
     attempt.done()
 
 
