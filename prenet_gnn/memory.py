@@ -111,6 +111,12 @@ class MemoryMoment:
     activation_bytes: int
     temporary_bytes: int
 
+    @property
+    def allocated_bytes(self) -> int:
+        """All parts together."""
+        parts = (self.lasting_bytes, self.gradient_bytes, self.activation_bytes)
+        return sum(parts) + self.temporary_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class _Peak:

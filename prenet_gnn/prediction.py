@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from typing import Any
 
+from prenet_gnn.units import bytes_text, time_text
 from prenet_gnn.workload import Workload
+
+# Modules that a notebook shows.
+SHOWN_MODULES = 5
 
 
 @dataclass(frozen=True)
 class CallShare:
-    """The seconds that one operator call takes of an iteration."""
+    """The seconds that one operator call takes; `node` is its index in the graph."""
 
     module: str
     operator: str
     forward_s: float
     backward_s: float
+    node: int = -1
 
     @property
     def seconds(self) -> float:
@@ -115,14 +121,26 @@ class Prediction:
         return data
 
     def _repr_html_(self) -> str:
-        """A small table for notebooks."""
-        rows = "".join(
-            f"<tr><td>{name}</td><td>{1e3 * value:.3f} ms</td></tr>"
-            for name, value in (
-                ("forward", self.forward_s),
-                ("backward", self.backward_s),
-                ("optimizer", self.optimizer_s),
-                ("iteration", self.seconds),
-            )
+        """What a notebook shows: the figures, the warnings and the costliest modules."""
+        head = f"{self.model or 'model'}, batch {self.batch_size}, on {self.hardware}"
+        fits = "fits" if self.fits else "does not fit"
+        rows = [
+            ("iteration", f"{time_text(self.seconds)} ({time_text(self.low_s)} to "
+                          f"{time_text(self.high_s)}, 90%)"),
+            ("throughput", f"{self.samples_per_s:,.0f} samples/s"),
+        ]  # fmt: skip
+        if self.workload.mode == "train":
+            rows += [
+                (name, time_text(getattr(self, f"{name}_s")))
+                for name in ("forward", "backward", "optimizer")
+            ]
+        rows.append(("peak memory", f"{bytes_text(self.peak_memory_bytes)}, {fits}"))
+        rows += [
+            (f"module {name}", f"{time_text(value)} ({value / self.seconds:.0%})")
+            for name, value in list(self.by_module(depth=2).items())[:SHOWN_MODULES]
+        ]
+        cells = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in rows
         )
-        return f"<b>{self.model} on {self.hardware}</b><table>{rows}</table>"
+        notes = "".join(f"<br><i>{escape(text)}</i>" for text in self.warnings)
+        return f"<b>{escape(head)}</b>{notes}<table>{cells}</table>"

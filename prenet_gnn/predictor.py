@@ -224,7 +224,11 @@ def _shares(
         seconds = node[member] * scale
         shares.append(
             CallShare(
-                call.module, call.target, float(seconds[0]) * forward, float(seconds[1]) * backward
+                call.module,
+                call.target,
+                float(seconds[0]) * forward,
+                float(seconds[1]) * backward,
+                call.index,
             )
         )
     return tuple(shares)

@@ -44,6 +44,9 @@ class Graph:
 
     nodes: tuple = ()
 
+    parameters: tuple = ()
+    mode = "infer"
+
     def __init__(self, batch_size):
         self.batch_size = batch_size
 
@@ -82,6 +85,8 @@ class Predictor:
             backward_s=work_s * 2 / 3,
             optimizer_s=optimizer_s,
             peak_memory_bytes=peak,
+            memory={"device_bytes": peak + self.context_bytes},
+            calls=(),
             fits=peak + self.context_bytes <= hardware.memory_bytes,
             hardware=hardware.name,
         )

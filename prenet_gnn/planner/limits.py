@@ -26,6 +26,17 @@ class Limits:
         """Whether an option stays within both limits."""
         return self._in_time(option) and self._in_budget(option)
 
+    def excess(self, option: Option) -> float:
+        """How far an option is above both limits, as a share of them; 0 within."""
+        over = 0.0
+        if self.deadline_s is not None:
+            over += max(0.0, option.total_s / self.deadline_s - 1)
+        if self.budget_usd is not None:
+            # Without a price nothing says by how much
+            known = option.cost_usd is not None
+            over += max(0.0, (option.cost_usd or 0.0) / self.budget_usd - 1) if known else 1.0
+        return over
+
     def _in_time(self, option: Option) -> bool:
         return self.deadline_s is None or option.total_s <= self.deadline_s
 
@@ -81,7 +92,10 @@ def _cost(option: Option) -> float:
 
 
 def _name(option: Option) -> str:
-    return f"{option.hardware} with batch {option.batch_size} in {option.precision}"
+    count = f"{option.devices} x " if option.devices > 1 else ""
+    saving = " with checkpointing" if option.checkpointing else ""
+    where = f"{count}{option.hardware} with batch {option.batch_size}"
+    return f"{where} in {option.precision}{saving}"
 
 
 def _hours(seconds: float) -> str:

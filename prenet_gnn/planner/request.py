@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.planner.limits import Limits
+from prenet_gnn.planner.parallel import check_devices
 from prenet_gnn.workload import PRECISIONS
 
 OBJECTIVES = ("time", "cost", "energy")
+SAMPLERS = ("auto", "grid", "nsga2", "none")
 BATCH_SIZES = tuple(2**power for power in range(13))
 
 
@@ -29,6 +31,12 @@ class PlanRequest:
         compiled: Whether to try eager runs, compiled ones or both.
         devices: Names of devices; all GPUs and CPUs of the catalogue if empty.
         prices: US dollars per hour by device name, in place of the catalogue's.
+        checkpointing: Whether to try activation checkpointing, runs without it, or both.
+        devices_per_node: Devices that run data parallel; costs count all of them.
+        sampler: `grid` tries everything, `nsga2` searches with Optuna from the best settings of
+            each device, `none` leaves it at those; `auto` takes the grid where it is small.
+        trials: How many tries `nsga2` has.
+        seed: Seed of the sampler.
     """
 
     samples: int
@@ -42,13 +50,22 @@ class PlanRequest:
     compiled: tuple[bool, ...] = (False, True)
     devices: tuple[str, ...] = ()
     prices: Mapping[str, float] | None = None
+    checkpointing: tuple[bool, ...] = (False, True)
+    devices_per_node: int = 1
+    sampler: str = "auto"
+    trials: int = 256
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Checks every field against the values that are allowed."""
         if self.objective not in OBJECTIVES:
             allowed = ", ".join(OBJECTIVES)
             raise ConfigError(f"objective '{self.objective}' is not known. Allowed: {allowed}.")
-        for name in ("samples", "epochs", "global_batch", "budget_usd", "deadline_s"):
+        if self.sampler not in SAMPLERS:
+            allowed = ", ".join(SAMPLERS)
+            raise ConfigError(f"sampler '{self.sampler}' is not known. Allowed: {allowed}.")
+        check_devices(self.devices_per_node)
+        for name in ("samples", "epochs", "global_batch", "budget_usd", "deadline_s", "trials"):
             value = getattr(self, name)
             # `not (value > 0)` also refuses NaN
             if value is not None and not (value > 0):
@@ -67,15 +84,24 @@ class PlanRequest:
         return Limits(self.budget_usd, self.deadline_s)
 
     def candidates(self) -> list[int]:
-        """Batch sizes to try, ascending; only divisors of a global batch."""
-        largest = self.global_batch or self.samples
-        sizes = sorted(set(self.batch_sizes or (*BATCH_SIZES, self.global_batch or 1)))
+        """Batch sizes of one device to try, ascending; only divisors of a global batch."""
+        nodes = self.devices_per_node
+        if self.global_batch is not None and self.global_batch % nodes:
+            raise ConfigError(
+                f"the global batch {self.global_batch} does not divide among {nodes} devices."
+            )
+        largest = (self.global_batch or self.samples) // nodes
+        sizes = sorted(
+            set(self.batch_sizes or (*BATCH_SIZES, (self.global_batch and largest) or 1))
+        )
         sizes = [size for size in sizes if size <= largest]
         if self.global_batch is not None:
-            sizes = [size for size in sizes if self.global_batch % size == 0]
+            sizes = [size for size in sizes if largest % size == 0]
         if not sizes:
+            share = f" ({largest} per device)" if nodes > 1 else ""
             raise ConfigError(
-                f"no batch size is left to try: they must divide the global batch {largest}."
+                f"no batch size is left to try: they must divide the global batch "
+                f"{self.global_batch}{share}."
                 if self.global_batch is not None
                 else f"every batch size is above the {self.samples} samples of an epoch."
             )

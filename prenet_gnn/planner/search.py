@@ -1,38 +1,43 @@
 """Finds the best device, batch size and settings for a whole run within limits.
 
-The search has two rounds. Peak memory decides which batch sizes a device can hold, so the first
-round asks for the largest of them with every setting on every device. The second round tries the
-smaller batch sizes for the settings that led the first.
+A small space is tried completely. In a large one, what is known about runs comes first: peak memory
+decides which batch sizes a device can hold, so the first round asks for the largest of them with
+every setting on every device, and the second for the smaller ones of the settings that led. From
+there a multi-objective sampler goes on.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.planner.comparison import choose_devices, front
+from prenet_gnn.planner.comparison import front
 from prenet_gnn.planner.limits import Key, PlanError, bindings, nothing_fits
-from prenet_gnn.planner.prices import Rate, hourly_rates
 from prenet_gnn.planner.request import PlanRequest
-from prenet_gnn.planner.settings import Option, Run, unsupported_reason, workloads
-from prenet_gnn.workload import Workload
+from prenet_gnn.planner.settings import Option
+from prenet_gnn.planner.space import Answer, Candidate, Space
 
 if TYPE_CHECKING:
-    from prenet_gnn.hardware import Hardware
     from prenet_gnn.predictor import Predictor
+    from prenet_gnn.workload import Workload
     from tracing import OpGraph
 
-# Whole-model half precision loses small weight updates, so it is searched for inference only.
-TRAIN_PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16")
-INFER_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-# Other accelerators need another build of PyTorch, or none exists; they can be named.
-PLANNED_KINDS = ("gpu", "cpu")
+# The largest space that is tried completely without being asked to.
+SMALL_GRID = 256
 LEADERS = 8
 ALTERNATIVES = 5
-
-Candidate = tuple["Hardware", Workload, int]
+CHECKPOINTING_NOTE = (
+    "checkpointing is an approximation: each repeated block runs its forward once more in backward."
+)
+ACCUMULATION_NOTE = (
+    "accumulation is an approximation: forward and backward as often as needed, then one optimizer "
+    "step, with all gradients in memory."
+)
+PARALLEL_NOTE = (
+    "several devices are a coarse outlook: ring all-reduce of the gradients in buckets, overlapped "
+    "with backward; the interval is that of one device."
+)
 
 __all__ = ["Plan", "PlanError", "PlanRequest", "plan"]
 
@@ -46,12 +51,18 @@ class Plan:
         alternatives: Best option of each of the next devices.
         trade_off: Options that none beats in both time and cost, fastest first.
         binding: What would be better without each limit that matters, in sentences.
+        notes: Approximations that the shown options rest on.
+        tried: How many options were predicted.
+        sampler: How they were chosen: `grid`, `nsga2` or `none`.
     """
 
     best: Option
     alternatives: tuple[Option, ...]
     trade_off: tuple[Option, ...]
     binding: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    tried: int = 0
+    sampler: str = "none"
 
     def to_dict(self) -> dict[str, Any]:
         """Gives plain values, ready for JSON."""
@@ -60,11 +71,16 @@ class Plan:
             "alternatives": [option.to_dict() for option in self.alternatives],
             "trade_off": [option.to_dict() for option in self.trade_off],
             "binding": list(self.binding),
+            "notes": list(self.notes),
+            "tried": self.tried,
+            "sampler": self.sampler,
         }
 
 
 def plan(graph: OpGraph, predictor: Predictor, workload: Workload, request: PlanRequest) -> Plan:
-    """Searches batch size x precision x layout x compilation x device.
+    """Searches batch size x precision x layout x compilation x checkpointing x device.
+
+    Gradient accumulation follows from the batch size and the global batch.
 
     Args:
         graph: What runs; resized to each batch size, so one trace is enough.
@@ -75,146 +91,95 @@ def plan(graph: OpGraph, predictor: Predictor, workload: Workload, request: Plan
     Raises:
         PlanError: Nothing fits; the message names the limit that binds.
     """
-    search = _Search(graph, predictor, workload, request)
-    options = search.run()
+    answers, sampler = _searched(Space(graph, predictor, workload, request), request)
+    options = [answer.option for answer in answers if answer.fits]
     within = [option for option in options if request.limits.allow(option)]
     if not within:
         raise PlanError(nothing_fits(options, request.limits))
     ranked = _best_per_device(within, request.objective)
+    alternatives, curve = tuple(ranked[1 : 1 + ALTERNATIVES]), _trade_off(within)
     return Plan(
         best=ranked[0],
-        alternatives=tuple(ranked[1 : 1 + ALTERNATIVES]),
-        trade_off=_trade_off(within),
+        alternatives=alternatives,
+        trade_off=curve,
         binding=bindings(ranked[0], options, request.limits, _key(request.objective)),
+        notes=_notes((ranked[0], *alternatives, *curve)),
+        tried=len(answers),
+        sampler=sampler,
     )
 
 
-class _Search:
-    """Holds what both rounds share."""
+def _searched(space: Space, request: PlanRequest) -> tuple[list[Answer], str]:
+    space.measure_memory()
+    if request.sampler == "none":
+        return _rounds(space), "none"
+    from prenet_gnn.planner.study import Study
 
-    def __init__(
-        self, graph: OpGraph, predictor: Predictor, workload: Workload, request: PlanRequest
-    ) -> None:
-        self.graph, self.predictor, self.request = graph, predictor, request
-        self.run_size = Run(request.samples, request.epochs, request.global_batch)
-        default = TRAIN_PRECISIONS if workload.mode == "train" else INFER_PRECISIONS
-        precisions = request.precisions or default
-        self.workloads = list(workloads(graph, workload, precisions, request.compiled))
-        self.devices = choose_devices(request.devices or None)
-        if not request.devices:
-            self.devices = [d for d in self.devices if d.kind in PLANNED_KINDS]
-        self.rates: dict[str, Rate] = hourly_rates(self.devices, request.prices)
-        if request.objective == "cost" or request.budget_usd is not None:
-            self.devices = [d for d in self.devices if d.name in self.rates]
-        if request.objective == "energy":
-            self.devices = [d for d in self.devices if d.tdp_w]
-        if not self.devices:
-            raise PlanError("none of the devices has a known price or rated power; see --price.")
-        self.graphs: dict[int, OpGraph] = {}
-        self.needs: dict[tuple[int, Workload], int] = {}
+    study = Study(space, request.limits, _second(request.objective), request.seed)
+    small = request.sampler == "auto" and study.points <= SMALL_GRID
+    if small or request.sampler == "grid":
+        return study.grid(), "grid"
+    known = _rounds(space)
+    return known + study.evolve(known, request.trials), "nsga2"
 
-    def run(self) -> list[Option]:
-        self._measure_memory()
-        options: list[tuple[Candidate, Option]] = []
-        asked: set[Candidate] = set()
-        candidates = self._first_round()
-        while candidates:
-            asked.update(candidates)
-            fitting, too_large = self._ask(candidates)
-            options += fitting
-            # Context and fragmentation take memory beyond the peak that the choice went by.
-            candidates = [smaller for each in too_large if (smaller := self._smaller(each))]
-        second = self._second_round(options, asked)
-        return [option for _, option in [*options, *self._ask(second)[0]]]
 
-    def _smaller(self, candidate: Candidate) -> Candidate | None:
-        device, workload, batch_size = candidate
-        sizes = [size for size in self._sizes(device, workload) if size < batch_size]
-        return (device, workload, sizes[-1]) if sizes else None
+def _rounds(space: Space) -> list[Answer]:
+    """The largest batch of every setting on every device, then smaller ones of the leaders."""
+    found: list[Answer] = []
+    asked: set[Candidate] = set()
+    candidates = _first_round(space)
+    while candidates:
+        asked.update(candidates)
+        answers = space.ask(candidates)
+        found += answers
+        # Context and fragmentation take memory beyond the peak that the choice went by.
+        smaller = [_smaller(space, a.candidate) for a in answers if not a.fits]
+        candidates = [c for c in smaller if c is not None and c not in asked]
+    key, limits = _key(space.request.objective), space.request.limits
+    fitting = [answer for answer in found if answer.fits]
+    allowed = [answer for answer in fitting if limits.allow(answer.option)] or fitting
+    leaders = sorted(allowed, key=lambda answer: key(answer.option))[:LEADERS]
+    second = [
+        Candidate(c.device, c.workload, size, saves)
+        for c in (answer.candidate for answer in leaders)
+        for saves in space.checkpointing
+        for size in space.sizes(c.device, c.workload, saves)
+    ]
+    return found + space.ask([c for c in dict.fromkeys(second) if c not in asked])
 
-    def _measure_memory(self) -> None:
-        """Finds peak memory per batch size and setting, up to what the largest device holds.
 
-        Memory hardly depends on the device, so one device that runs everything stands for all.
-        """
-        largest = max(device.memory_bytes for device in self.devices)
-        for batch_size in self.request.candidates():
-            graph = self.graph
-            if graph.batch_size != batch_size:
-                graph = graph.with_batch_size(batch_size)
-            self.graphs[batch_size] = graph
-            for workload in self.workloads:
-                device = self._able(workload)
-                if device is None:
-                    continue
-                prediction = self.predictor.predict(graph, hardware=device, workload=workload)
-                self.needs[batch_size, workload] = prediction.peak_memory_bytes
-            held = [need for (size, _), need in self.needs.items() if size == batch_size]
-            if held and min(held) > largest:
+def _first_round(space: Space) -> list[Candidate]:
+    found = []
+    for device, workload in space.settings():
+        # Recomputing only pays where it makes room, so it comes second here
+        for saves in space.checkpointing:
+            sizes = space.sizes(device, workload, saves)
+            if sizes:
+                found.append(Candidate(device, workload, sizes[-1], saves))
                 break
-        if not self.needs:
-            raise PlanError("none of the devices can run any of the precisions asked for.")
-        smallest = min(self.needs, key=lambda key: self.needs[key])
-        if self.needs[smallest] > largest:
-            raise PlanError(
-                f"memory binds: even batch {smallest[0]} in {smallest[1].precision} needs "
-                f"{self.needs[smallest] / 2**30:.1f} GiB, and the largest device has "
-                f"{largest / 2**30:.1f} GiB."
-            )
+    return found
 
-    def _able(self, workload: Workload) -> Hardware | None:
-        return next((d for d in self.devices if not unsupported_reason(d, workload)), None)
 
-    def _sizes(self, device: Hardware, workload: Workload) -> list[int]:
-        """Batch sizes that the device holds, ascending."""
-        return [
-            size
-            for size in self.graphs
-            if self.needs.get((size, workload), device.memory_bytes + 1) <= device.memory_bytes
-        ]
+def _smaller(space: Space, candidate: Candidate) -> Candidate | None:
+    device, workload, saves = candidate.device, candidate.workload, candidate.checkpointing
+    sizes = [s for s in space.sizes(device, workload, saves) if s < candidate.batch_size]
+    if sizes:
+        return Candidate(device, workload, sizes[-1], saves)
+    if not saves and True in space.checkpointing:
+        sizes = space.sizes(device, workload, True)
+        return Candidate(device, workload, sizes[-1], True) if sizes else None
+    return None
 
-    def _first_round(self) -> list[Candidate]:
-        return [
-            (device, workload, sizes[-1])
-            for device, workload in itertools.product(self.devices, self.workloads)
-            if not unsupported_reason(device, workload) and (sizes := self._sizes(device, workload))
-        ]
 
-    def _second_round(
-        self, options: Sequence[tuple[Candidate, Option]], asked: set[Candidate]
-    ) -> list[Candidate]:
-        key = _key(self.request.objective)
-        allowed = [pair for pair in options if self.request.limits.allow(pair[1])] or options
-        leaders = sorted(allowed, key=lambda pair: key(pair[1]))[:LEADERS]
-        return [
-            (device, workload, size)
-            for (device, workload, _), _ in leaders
-            for size in self._sizes(device, workload)
-            if (device, workload, size) not in asked
-        ]
+def _second(objective: str) -> Any:
+    """The objective beside time; what has no price is as dear as can be."""
+    field = "energy_kwh" if objective == "energy" else "cost_usd"
 
-    def _ask(
-        self, candidates: Sequence[Candidate]
-    ) -> tuple[list[tuple[Candidate, Option]], list[Candidate]]:
-        """Predicts candidates; gives an option for each that fits, and those that do not."""
-        if not candidates:
-            return [], []
-        predictions = self.predictor.predict_many(
-            [self.graphs[size] for _, _, size in candidates],
-            hardware=[device for device, _, _ in candidates],
-            workloads=[workload for _, workload, _ in candidates],
-        )
-        fitting: list[tuple[Candidate, Option]] = []
-        too_large: list[Candidate] = []
-        for candidate, prediction in zip(candidates, predictions, strict=True):
-            device, workload, size = candidate
-            if not prediction.fits:
-                too_large.append(candidate)
-                continue
-            rate = self.rates.get(device.name)
-            option = self.run_size.option(device, workload, size, prediction, rate)
-            fitting.append((candidate, option))
-        return fitting, too_large
+    def value(answer: Answer) -> float:
+        found = getattr(answer.option, field)
+        return 1e9 + answer.option.total_s if found is None else float(found)
+
+    return value
 
 
 def _key(objective: str) -> Key:
@@ -238,3 +203,12 @@ def _trade_off(options: Sequence[Option]) -> tuple[Option, ...]:
     priced = [option for option in options if option.cost_usd is not None]
     best = front([(option.total_s, option.cost_usd or 0.0) for option in priced])
     return tuple(sorted((priced[i] for i in best), key=lambda option: option.total_s))
+
+
+def _notes(shown: Sequence[Option]) -> tuple[str, ...]:
+    pairs = (
+        (any(option.accumulation > 1 for option in shown), ACCUMULATION_NOTE),
+        (any(option.checkpointing for option in shown), CHECKPOINTING_NOTE),
+        (any(option.devices > 1 for option in shown), PARALLEL_NOTE),
+    )
+    return tuple(note for applies, note in pairs if applies)
