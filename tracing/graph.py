@@ -68,6 +68,12 @@ class OpGraph:
             f"{self.total_params / 1e6:.2f} M parameters)"
         )
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table by module, `tracing.report` has more."""
+        from tracing.page import summary_html
+
+        return summary_html(self)
+
     @cached_property
     def node_costs(self) -> tuple[NodeCost, ...]:
         """Cost of every node, parallel to `nodes`; recomputed calls are billed once here."""

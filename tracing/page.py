@@ -76,6 +76,34 @@ def _operator(graph: OpGraph, node: OpNode, saved: int, total: int) -> str:
     )
 
 
+def _facts(graph: OpGraph) -> str:
+    return (
+        f"batch {graph.batch_size}, {graph.mode}, {len(graph.nodes)} calls, "
+        f"{scaled(graph.total_flops, 'FLOP')} forward, "
+        f"{scaled(graph.total_backward_flops, 'FLOP')} backward, {graph.total_params:,} parameters"
+    )
+
+
+def summary_html(graph: OpGraph, depth: int = 1) -> str:
+    """A small table by module, for notebooks."""
+    lines = []
+    for row in module_rows(graph, depth):
+        name = row.module or "all"
+        values = (
+            f"{row.params:,}",
+            scaled(row.forward_flops, "FLOP"),
+            scaled(row.backward_flops, "FLOP"),
+            scaled(row.saved_bytes, "B"),
+            f"{row.share:.1%}",
+        )
+        cells = "".join(f"<td>{escape(value)}</td>" for value in (name, *values))
+        lines.append(f"<tr>{cells}</tr>")
+    head = "".join(f"<th>{name}</th>" for name in ("module", *_HEAD[1:]))
+    model = escape(str(graph.meta.get("model", "model")))
+    table = f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+    return f"<b>{model}</b><br>{escape(_facts(graph))}{table}"
+
+
 def to_html(graph: OpGraph) -> str:
     """One self-contained page; nothing is loaded from elsewhere."""
     rows = module_rows(graph, None)
@@ -93,15 +121,10 @@ def to_html(graph: OpGraph) -> str:
         body.append(f"<details{opened}>{_summary(row, name)}")
         body += calls.get(row.module, [])
     body.append("</details>" * (depth + 1))
-    facts = (
-        f"batch {graph.batch_size}, {graph.mode}, {len(graph.nodes)} calls, "
-        f"{scaled(graph.total_flops, 'FLOP')} forward, "
-        f"{scaled(graph.total_backward_flops, 'FLOP')} backward, {graph.total_params:,} parameters"
-    )
     head = "".join(f"<span>{name}</span>" for name in _HEAD)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(model)}</title>'
-        f"<style>{_STYLE}</style><h1>{escape(model)}</h1><p>{escape(facts)}</p>"
+        f"<style>{_STYLE}</style><h1>{escape(model)}</h1><p>{escape(_facts(graph))}</p>"
         '<button id="open">open all</button><button id="close">close all</button>'
         '<input id="find" placeholder="find an operator" aria-label="find an operator">'
         f'<div class="op head">{head}</div>{"".join(body)}<script>{_SCRIPT}</script></html>\n'

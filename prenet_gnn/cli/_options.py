@@ -43,6 +43,16 @@ Device = Annotated[
 ]
 Iterations = Annotated[int | None, typer.Option(min=1, help="Samples to take.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="HTML", help="Write charts and all inputs to one HTML file."),
+]
+DevicesPerNode = Annotated[
+    int,
+    typer.Option(
+        "--devices-per-node", metavar="N", help="Coarse outlook: N devices, data parallel."
+    ),
+]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", envvar="PRENET_DATA", help="Folder with the measured data."),

@@ -15,6 +15,7 @@ from prenet_gnn.cli._options import (
     Model,
     PredictorOptions,
     Prices,
+    ReportFile,
     RunOptions,
     ShapeOptions,
     grouped,
@@ -22,6 +23,9 @@ from prenet_gnn.cli._options import (
 
 if TYPE_CHECKING:
     from prenet_gnn.planner import Comparison, DeviceRow
+    from prenet_gnn.predictor import Predictor
+    from prenet_gnn.workload import Workload
+    from tracing import OpGraph
 
 
 def register(app: typer.Typer) -> None:
@@ -44,28 +48,34 @@ def compare(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write all rows to FILE.")
     ] = None,
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     """Ranks all devices by time or cost for one model."""
     from prenet_gnn import planner
     from prenet_gnn.cli._graphs import graph_of
+    from prenet_gnn.cli._report import check_report
     from prenet_gnn.cli._text import emit, json_text
     from prenet_gnn.jobs import check_size
     from prenet_gnn.planner.prices import parse_prices
 
     if samples is not None:
         check_size("samples", samples)
+    check_report(report)
     workload = run.workload()
     graph = graph_of(model, shape, workload)
+    predictor = source.load()
     result = planner.compare(
         graph,
-        source.load(),
+        predictor,
         workload,
         devices=devices or None,
         prices=parse_prices(price or []),
         samples=samples,
         sort=sort,
     )
+    if report is not None:
+        _write_report(report, model, graph, result, predictor, workload)
     if csv_file is not None:
         emit(_csv(result), csv_file)
     if json:
@@ -73,6 +83,32 @@ def compare(
     else:
         print(f"{model}, batch {graph.batch_size}, {workload.mode}, {workload.precision}")
         _print(result, top)
+
+
+def _write_report(
+    path: Path,
+    model: str,
+    graph: OpGraph,
+    result: Comparison,
+    predictor: Predictor,
+    workload: Workload,
+) -> None:
+    """The breakdown is that of the device that is ranked first."""
+    from prenet_gnn.cli import _report
+    from prenet_gnn.errors import ConfigError
+
+    if not result.devices:
+        raise ConfigError("no device can run this, so there is nothing to report.")
+    first = result.devices[0].hardware
+    _report.write(
+        path,
+        f"{model} on {len(result.devices)} devices",
+        graph,
+        predictor.predict(graph, hardware=first, workload=workload),
+        predictor,
+        comparison=result,
+        inputs={"command": "compare", "model": model, "broken down for": first},
+    )
 
 
 def _csv(result: Comparison) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prenet_gnn.cli._options import (
     Devices,
+    DevicesPerNode,
     Json,
     Model,
     PredictorOptions,
     Prices,
+    ReportFile,
     grouped,
 )
 from prenet_gnn.errors import ConfigError
@@ -19,6 +22,7 @@ from prenet_gnn.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, Workload
 
 if TYPE_CHECKING:
     from prenet_gnn.planner import Option, Plan
+    from prenet_gnn.predictor import Predictor
     from tracing import OpGraph
 
 SECONDS_PER_HOUR = 3600.0
@@ -50,21 +54,32 @@ def plan(
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Only or never torch.compile.")
     ] = None,
+    checkpointing: Annotated[
+        bool | None,
+        typer.Option("--checkpointing/--no-checkpointing", help="Only or never recompute blocks."),
+    ] = None,
     devices: Devices = None,
+    devices_per_node: DevicesPerNode = 1,
+    sampler: Annotated[str, typer.Option(help="auto | grid | nsga2 | none")] = "auto",
+    trials: Annotated[int, typer.Option(help="Tries of nsga2.")] = 256,
+    seed: Annotated[int, typer.Option(help="Seed of the sampler.")] = 0,
     price: Prices = None,
     mode: Annotated[str, typer.Option(help=" | ".join(MODES))] = "train",
     optimizer: Annotated[str, typer.Option(help=" | ".join(OPTIMIZERS))] = "adamw",
     framework: Annotated[str, typer.Option(help="PyTorch version.")] = DEFAULT_FRAMEWORK,
     image_size: Annotated[int | None, typer.Option(help="Image height and width.")] = None,
     seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     """Finds device and settings for a whole run.
 
-    Searches batch size, precision, layout and compilation on every device for the fastest, cheapest
-    or thriftiest run within the limits, and says which limit binds.
+    Searches batch size, precision, layout, compilation, gradient accumulation and activation
+    checkpointing on every device for the fastest, cheapest or thriftiest run within the limits, and
+    says which limit binds.
     """
     from prenet_gnn import planner
+    from prenet_gnn.cli._report import check_report
     from prenet_gnn.cli._text import emit, json_text
     from prenet_gnn.planner.prices import parse_prices
 
@@ -78,14 +93,23 @@ def plan(
         batch_sizes=tuple(batch_size or ()),
         precisions=tuple(precision or ()),
         compiled=(False, True) if compiled is None else (compiled,),
+        checkpointing=(False, True) if checkpointing is None else (checkpointing,),
         devices=tuple(devices or ()),
+        devices_per_node=devices_per_node,
         prices=parse_prices(price or []),
+        sampler=sampler,
+        trials=trials,
+        seed=seed,
     )
     workload = Workload(
         mode=mode, optimizer=optimizer if mode == "train" else "none", framework=framework
     )
+    check_report(report)
     graph = _graph(model, image_size, seq_len, workload)
-    result = planner.plan(graph, source.load(), workload, request)
+    predictor = source.load()
+    result = planner.plan(graph, predictor, workload, request)
+    if report is not None:
+        _write_report(report, model, graph, result, predictor, workload)
     if json:
         head = {"model": model, "samples": samples, "epochs": epochs, "objective": objective}
         emit(json_text({**head, **result.to_dict()}), None)
@@ -109,6 +133,38 @@ def _graph(model: str, image_size: int | None, seq_len: int | None, workload: Wo
         return graph_of(model, ShapeOptions(None, image_size, seq_len), workload)
 
 
+def _write_report(
+    path: Path, model: str, graph: OpGraph, result: Plan, predictor: Predictor, workload: Workload
+) -> None:
+    """The breakdown is one iteration of the best option."""
+    from dataclasses import replace
+
+    from prenet_gnn.cli import _report
+    from prenet_gnn.planner import compare
+    from prenet_gnn.planner.checkpointing import checkpointed
+
+    best = result.best
+    sized = graph.with_batch_size(best.batch_size)
+    if best.checkpointing:
+        sized = checkpointed(sized) or sized
+    workload = replace(
+        workload,
+        precision=best.precision,
+        channels_last=best.channels_last,
+        compiled=best.compiled,
+    )
+    _report.write(
+        path,
+        f"Plan for {model}: {best.device_text}",
+        sized,
+        predictor.predict(sized, hardware=best.hardware, workload=workload),
+        predictor,
+        comparison=compare(sized, predictor, workload),
+        plan=result,
+        inputs={"command": "plan", "model": model, "best": best.to_dict()},
+    )
+
+
 def _print(result: Plan) -> None:
     from prenet_gnn.cli._text import print_table
 
@@ -119,21 +175,18 @@ def _print(result: Plan) -> None:
     print("\nfaster or cheaper, never both:")
     rows = [("", *_cells(option)) for option in result.trade_off[:SHOWN_TRADE_OFFS]]
     print_table(columns, rows, text_columns=2)
-    for note in result.binding:
+    for note in (*result.binding, *result.notes):
         print(note)
+    print(f"{result.tried:,} options predicted, chosen by the sampler '{result.sampler}'")
 
 
 def _cells(option: Option) -> tuple[str, ...]:
     from prenet_gnn.cli._text import bytes_text, time_text
 
-    settings = [option.precision]
-    settings += ["channels_last"] if option.channels_last else []
-    settings += ["compiled"] if option.compiled else []
-    times = f" x {option.accumulation}" if option.accumulation > 1 else ""
     return (
-        option.hardware,
-        f"{option.batch_size}{times}",
-        " ".join(settings),
+        option.device_text,
+        option.batch_text,
+        option.settings,
         time_text(option.total_s),
         f"{time_text(option.total_low_s)} - {time_text(option.total_high_s)}",
         "" if option.cost_usd is None else f"{option.cost_usd:,.2f}",

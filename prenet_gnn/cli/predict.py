@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,11 @@ import typer
 
 from prenet_gnn.cli._options import (
     MODEL_HELP,
+    DevicesPerNode,
     Json,
     Output,
     PredictorOptions,
+    ReportFile,
     RunOptions,
     ShapeOptions,
     grouped,
@@ -20,7 +23,10 @@ from prenet_gnn.cli._options import (
 from prenet_gnn.workload import Workload
 
 if TYPE_CHECKING:
-    from prenet_gnn.predictor import Prediction
+    from prenet_gnn.hardware import Hardware
+    from prenet_gnn.planner.parallel import Outlook
+    from prenet_gnn.predictor import Prediction, Predictor
+    from tracing import OpGraph
 
 SHOWN_MODULES = 5
 
@@ -45,6 +51,8 @@ def predict(
     workers: Annotated[
         int | None, typer.Option(help="Processes that trace the models of a table.")
     ] = None,
+    devices_per_node: DevicesPerNode = 1,
+    report: ReportFile = None,
     output: Output = None,
     json: Json = False,
 ) -> None:
@@ -52,12 +60,25 @@ def predict(
     if (model is None) == (table is None):
         raise typer.BadParameter("give either a model or --table, and not both")
     if table is not None:
+        if report is not None or devices_per_node != 1:
+            raise typer.BadParameter("--report and --devices-per-node are for one model, no table")
         _predict_table(table, source, workers, output, json)
         return
     assert model is not None
     if hardware is None:
         raise typer.BadParameter("--hardware is needed: name a device, see `prenet hardware`")
-    _predict_one(model, hardware, shape, run.workload(), source, output, json)
+    extras = _Extras(devices_per_node, report, output, json)
+    _predict_one(model, hardware, shape, run.workload(), source, extras)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extras:
+    """What is wanted beside one prediction, and where it goes."""
+
+    devices_per_node: int
+    report: Path | None
+    output: Path | None
+    json: bool
 
 
 def _predict_one(
@@ -66,21 +87,71 @@ def _predict_one(
     shape: ShapeOptions,
     workload: Workload,
     source: PredictorOptions,
-    output: Path | None,
-    json: bool,
+    extras: _Extras,
 ) -> None:
     from prenet_gnn.cli._graphs import graph_of
+    from prenet_gnn.cli._report import check_report
     from prenet_gnn.cli._text import emit, json_text, warn
     from prenet_gnn.hardware import get_hardware
+    from prenet_gnn.planner.parallel import check_devices, data_parallel
 
     device = get_hardware(hardware)
+    check_devices(extras.devices_per_node)
+    check_report(extras.report)
     graph = graph_of(model, shape, workload)
-    prediction = source.load().predict(graph, hardware=device, workload=workload)
-    if json:
-        emit(json_text({"model": model, **prediction.to_dict()}), output)
+    predictor = source.load()
+    prediction = predictor.predict(graph, hardware=device, workload=workload)
+    outlook = None
+    if extras.devices_per_node > 1:
+        outlook = data_parallel(graph, prediction, device, extras.devices_per_node)
+    if extras.report is not None:
+        _write_report(extras.report, model, graph, prediction, predictor, device)
+    if extras.json:
+        found = {"model": model, **prediction.to_dict()}
+        if outlook is not None:
+            found["outlook"] = outlook.to_dict()
+        emit(json_text(found), extras.output)
     else:
-        emit(_text(model, graph.batch_size, workload, device.memory_bytes, prediction), output)
+        text = _text(model, graph.batch_size, workload, device.memory_bytes, prediction)
+        text += "" if outlook is None else "\n" + _outlook_text(outlook)
+        emit(text, extras.output)
         warn(prediction.warnings)
+
+
+def _write_report(
+    path: Path,
+    model: str,
+    graph: OpGraph,
+    prediction: Prediction,
+    predictor: Predictor,
+    device: Hardware,
+) -> None:
+    from prenet_gnn.cli import _report
+    from prenet_gnn.planner import compare
+
+    _report.write(
+        path,
+        f"{model} on {device.name}",
+        graph,
+        prediction,
+        predictor,
+        hardware=device,
+        comparison=compare(graph, predictor, prediction.workload),
+        inputs={"command": "predict", "model": model, "hardware": device.name},
+    )
+
+
+def _outlook_text(outlook: Outlook) -> str:
+    from prenet_gnn.cli._text import bytes_text, time_text
+
+    low, high = time_text(outlook.low_s), time_text(outlook.high_s)
+    return (
+        f"  outlook    {time_text(outlook.step_s):>9}   {outlook.devices} devices of one node, "
+        f"data parallel (coarse): {low} to {high}, {outlook.samples_per_s:,.0f} samples/s, "
+        f"{outlook.efficiency:.0%} efficient;\n"
+        f"{'':24}sums {bytes_text(outlook.gradient_bytes)} over {outlook.link}, "
+        f"{time_text(outlook.exposed_s)} not hidden by backward"
+    )
 
 
 def _text(

@@ -1,0 +1,5 @@
+"""Reports as one self-contained HTML file; needs the extra `report`."""
+
+from prenet_gnn.reporting.page import Report, page, write_report
+
+__all__ = ["Report", "page", "write_report"]
