@@ -46,7 +46,7 @@ def predictor():
 
 @pytest.fixture(scope="module")
 def marker() -> OpGraph:
-    return trace(Net(), (torch.zeros(BATCH_MARKER, 256, device="meta"),), name=HOSTILE)
+    return trace(Net().to("meta"), (torch.zeros(BATCH_MARKER, 256, device="meta"),), name=HOSTILE)
 
 
 @pytest.fixture(scope="module")

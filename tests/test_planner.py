@@ -102,7 +102,7 @@ def catalogue(monkeypatch):
 
 
 def best(**fields):
-    wanted = {"samples": 1000, "prices": PRICES, "compiled": (False,), **fields}
+    wanted = {"samples": 1000, "prices": PRICES, "compiled": (False,), "sampler": "none", **fields}
     return plan(Graph(1), Predictor(), Workload(), PlanRequest(**wanted))
 
 
@@ -167,7 +167,9 @@ def test_the_fastest_plan_fills_the_memory_of_the_fastest_device():
 
 
 def test_a_batch_that_fits_without_the_context_only_gives_way_to_a_smaller_one():
-    request = PlanRequest(samples=1000, devices=("Slow",), precisions=("fp32",), compiled=(False,))
+    request = PlanRequest(
+        samples=1000, devices=("Slow",), precisions=("fp32",), compiled=(False,), sampler="none"
+    )
     tight = plan(Graph(1), Predictor(context_gib=1), Workload(), request)
     roomy = plan(Graph(1), Predictor(), Workload(), request)
     assert (tight.best.batch_size, roomy.best.batch_size) == (8, 16)

@@ -141,12 +141,12 @@ def _write_report(
 
     from prenet_gnn.cli import _report
     from prenet_gnn.planner import compare
-    from prenet_gnn.planner.checkpointing import checkpointed
+    from prenet_gnn.planner.checkpointing import checkpoint_regions, with_regions
 
     best = result.best
     sized = graph.with_batch_size(best.batch_size)
     if best.checkpointing:
-        sized = checkpointed(sized) or sized
+        sized = with_regions(sized, checkpoint_regions(graph))
     workload = replace(
         workload,
         precision=best.precision,

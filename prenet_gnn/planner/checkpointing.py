@@ -8,6 +8,7 @@ number (`layers.3`, `layer1.0`). Where these nest, the level with the lowest mem
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -23,29 +24,35 @@ LEVELS = 3
 _NUMBERED = re.compile(r"[A-Za-z_]*\d+")
 
 
-def checkpointed(graph: OpGraph) -> OpGraph | None:
-    """The graph with its repeated blocks checkpointed.
+def checkpoint_regions(graph: OpGraph) -> tuple[int, ...]:
+    """The checkpoint region of every call, 0 for none; the same at every batch size.
 
     Returns:
-        None where nothing repeats, where the model checkpoints already, or where it saves nothing.
+        Nothing where no module repeats, where the model checkpoints already, or where it saves no
+        memory.
     """
     if graph.mode != "train" or any(node.region for node in graph.nodes):
-        return None
+        return ()
     from tracing.memory import activation_timeline
 
-    lowest, best = activation_timeline(graph).peak.bytes, None
+    best: tuple[int, ...] = ()
+    lowest = activation_timeline(graph).peak.bytes
     tried: set[tuple[int, ...]] = set()
     for level in range(LEVELS):
         regions = _regions([node.module for node in graph.nodes], level)
         if not any(regions) or regions in tried:
             continue
         tried.add(regions)
-        pairs = zip(graph.nodes, regions, strict=True)
-        changed = graph.replace(nodes=tuple(replace(n, region=r) for n, r in pairs), probe=None)
-        peak = activation_timeline(changed).peak.bytes
+        peak = activation_timeline(with_regions(graph, regions)).peak.bytes
         if peak < lowest:
-            lowest, best = peak, changed
+            lowest, best = peak, regions
     return best
+
+
+def with_regions(graph: OpGraph, regions: Sequence[int]) -> OpGraph:
+    """The graph with its calls in checkpoint regions."""
+    pairs = zip(graph.nodes, regions, strict=True)
+    return graph.replace(nodes=tuple(replace(n, region=r) for n, r in pairs), probe=None)
 
 
 def recompute_s(graph: OpGraph, prediction: Prediction) -> float:

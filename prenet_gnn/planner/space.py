@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prenet_gnn.memory import memory_curve, usable_bytes
-from prenet_gnn.planner.checkpointing import checkpointed, recompute_s
+from prenet_gnn.planner.checkpointing import checkpoint_regions, recompute_s, with_regions
 from prenet_gnn.planner.comparison import choose_devices
 from prenet_gnn.planner.limits import PlanError
 from prenet_gnn.planner.parallel import data_parallel
@@ -64,6 +64,7 @@ class Space:
         self.workloads = list(workloads(graph, workload, precisions, request.compiled))
         self.devices = self._devices()
         self.checkpointing = request.checkpointing if workload.mode == "train" else (False,)
+        self._regions = checkpoint_regions(graph) if True in self.checkpointing else ()
         self._graphs: dict[tuple[int, bool], OpGraph | None] = {}
         self._extra: dict[tuple[int, bool, str, str, str], int] = {}
         # Highest memory by batch size, workload and checkpointing
@@ -93,7 +94,9 @@ class Space:
         if key not in self._graphs:
             if checkpointing:
                 plain = self.graph_at(batch_size, False)
-                self._graphs[key] = None if plain is None else checkpointed(plain)
+                self._graphs[key] = None
+                if plain is not None and self._regions:
+                    self._graphs[key] = with_regions(plain, self._regions)
             elif batch_size == self.graph.batch_size:
                 self._graphs[key] = self.graph
             else:
@@ -122,17 +125,21 @@ class Space:
             )
 
     def _measured(self, batch_size: int) -> Iterator[int]:
+        able: dict[Workload, Hardware] = {}
+        for device, workload in self.settings():
+            able.setdefault(workload, device)
         for saves in self.checkpointing:
             graph = self.graph_at(batch_size, saves)
-            for workload in self.workloads if graph is not None else ():
-                able = (d for d in self.devices if not unsupported_reason(d, workload))
-                device = next(able, None)
-                if device is None or graph is None:
-                    continue
-                prediction = self.predictor.predict(graph, hardware=device, workload=workload)
-                need = prediction.peak_memory_bytes + self._extra_bytes(
-                    Candidate(device, workload, batch_size, saves)
-                )
+            if graph is None or not able:
+                continue
+            predictions = self.predictor.predict_many(
+                [graph] * len(able),
+                hardware=list(able.values()),
+                workloads=list(able),
+            )
+            for (workload, device), prediction in zip(able.items(), predictions, strict=True):
+                candidate = Candidate(device, workload, batch_size, saves)
+                need = prediction.peak_memory_bytes + self._extra_bytes(candidate)
                 self.needs[batch_size, workload, saves] = need
                 yield need
 

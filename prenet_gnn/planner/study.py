@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from prenet_gnn.errors import ConfigError
 from prenet_gnn.planner.settings import unsupported_reason
 from prenet_gnn.planner.space import Answer, Candidate, Space
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Values = tuple[float, float]
 POPULATION = 32
+# A grid of so many points takes about a minute.
+MOST_POINTS = 20_000
 # Worse than every run that is allowed, in seconds and in dollars or kWh
 PENALTY = 1e12
 
@@ -49,6 +52,11 @@ class Study:
 
     def grid(self) -> list[Answer]:
         """Tries every combination, by Optuna's grid sampler."""
+        if self.points > MOST_POINTS:
+            raise ConfigError(
+                f"the grid has {self.points:,} points, more than {MOST_POINTS:,}: name devices, "
+                "batch sizes or precisions, or use the sampler nsga2."
+            )
         import optuna
 
         found: dict[Candidate, Answer] = {}
