@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ import torch
 from torch import fx
 
 from tracing._aliases import base_of
+from tracing._bodies import Hidden, run_bodies
 from tracing._values import (
     Value,
     copies,
@@ -53,6 +55,10 @@ class Recorded:
     autocast: str
 
 
+# What a builder collects; the rest of it are settings.
+_RECORDED = words("nodes needs unknown open_sizes bases overwritten notes hidden")
+
+
 @dataclass
 class Builder:
     """Collects nodes while walking a program and the sub-programs it calls."""
@@ -66,12 +72,22 @@ class Builder:
     open_sizes: int = 0
     bases: list[int] = field(default_factory=list)
     overwritten: set[int] = field(default_factory=set)
+    notes: set[str] = field(default_factory=set)
+    hidden: Hidden = field(default_factory=Hidden)
 
     def clear(self) -> None:
         """Forgets everything recorded so far."""
-        for store in (self.nodes, self.needs, self.unknown, self.bases, self.overwritten):
-            store.clear()
-        self.open_sizes = 0
+        self.restore(Builder({}))
+
+    def state(self) -> Builder:
+        """A copy of what is recorded so far, for `restore`."""
+        copies = {name: copy.copy(getattr(self, name)) for name in _RECORDED}
+        return replace(self, **copies)
+
+    def restore(self, state: Builder) -> None:
+        """Goes back to what was recorded then."""
+        for name in _RECORDED:
+            setattr(self, name, getattr(state, name))
 
     def source_needs_grad(self, source: Source) -> bool:
         """Whether a gradient flows to this tensor."""
@@ -129,11 +145,9 @@ class Builder:
         if "wrap_with_autocast" in name:
             inner = replace(ctx, autocast=_autocast(args[1], args[2]))
             return self.walk(args[4], list(args[5:]), inner)
-        bodies = [a for a in args if isinstance(a, fx.GraphModule)]
-        if bodies and len(bodies) == 1:
-            operands = [a for a in flat(args[1:]) if not isinstance(a, fx.GraphModule)]
-            count = len([n for n in bodies[0].graph.nodes if n.op == "placeholder"])
-            return self.walk(bodies[0], operands[:count], ctx)
+        results = run_bodies(self, name, args, lambda body, given: self.walk(body, given, ctx))
+        if results is not None:
+            return results
         return self._record(node, name, args, kwargs, ctx)
 
     def _record(self, node: fx.Node, name: str, args: Any, kwargs: Any, ctx: Context) -> Any:
@@ -178,13 +192,14 @@ class Builder:
         if kind == "attention":
             attrs["backend"] = self.attentions
         self.open_sizes += any(is_open(v) for v in outputs)
-        out_specs = tuple(spec_of(v) for v in outputs)
+        index = len(self.nodes)
+        shapes = [spec_of(v) for v in outputs]
+        out_specs = tuple(self.hidden.restore(index, call.target, tensors, attrs, shapes))
         needs = tuple(
             grad and spec.is_floating and self.source_needs_grad(source) for source, spec in tensors
         )
         flows = any(needs) and any(s.is_floating for s in out_specs)
         flows = flows and op_name(call.target) not in NO_GRADIENT
-        index = len(self.nodes)
         self.append(
             OpNode(
                 index=index,

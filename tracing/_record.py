@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracing._export import Builder, Recorded, op_name
+from tracing._functions import eager, inlined
 from tracing._values import flat, spec_of, split_arguments
 from tracing.calls import Flat
 from tracing.patches import ACTIVE
@@ -28,6 +29,10 @@ Known = tuple[Source, TensorSpec]
 _mode: Any = TorchDispatchMode
 
 
+class HiddenError(RuntimeError):
+    """Something ran that the recorder did not see."""
+
+
 class Recorder(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
     """Appends every operator call to a builder.
 
@@ -35,11 +40,11 @@ class Recorder(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
     with none of its behaviour.
     """
 
-    def __init__(self, builder: Builder, model: nn.Module) -> None:
-        """Starts with the model's parameters and buffers as known tensors."""
+    def __init__(self, builder: Builder, model: nn.Module, strict: bool) -> None:
+        """Starts with no tensor known; see `record` for `strict`."""
         _mode.__init__(self, torch._C.DispatchKey.PreDispatch)
         self.enter_stack: list[Any] = []
-        self.builder = builder
+        self.builder, self.strict = builder, strict
         self.known: dict[int, Known] = {}
         self.alive: list[torch.Tensor] = []
         self.stack: list[str] = [""]
@@ -63,9 +68,23 @@ class Recorder(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         """The source of a tensor; one that nobody declared is a constant."""
         found = self.known.get(id(tensor))
         if found is None:
-            self.add(tensor, Source("const", name=f"constant_{len(self.alive)}"))
+            source = Source("const", name=f"constant_{len(self.alive)}")
+            self.add(tensor, self._base(tensor) or source)
             found = self.known[id(tensor)]
         return found
+
+    def _base(self, tensor: torch.Tensor) -> Source | None:
+        """What a tensor looks at that autograd made out of sight, such as a saved transpose."""
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise HiddenError("a function transform (torch.func) hides operators from the recorder")
+        if tensor.grad_fn is None:
+            return None
+        for other in self.alive:
+            if _same_storage(tensor, other):
+                return self.known[id(other)][0]
+        if self.strict:
+            raise HiddenError(f"an operator with {tensor.grad_fn} was not seen by the recorder")
+        return None
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -196,7 +215,12 @@ def on_meta(model: nn.Module) -> Iterator[None]:
 
 
 def record(
-    model: Flat, builder: Builder, tensors: list[torch.Tensor], names: list[str]
+    model: Flat,
+    builder: Builder,
+    tensors: list[torch.Tensor],
+    names: list[str],
+    *,
+    strict: bool = True,
 ) -> tuple[list[Known], bool]:
     """Runs a model once and fills the builder.
 
@@ -205,18 +229,22 @@ def record(
         builder: Receives the nodes.
         tensors: Inputs, on the device of the parameters.
         names: Names of the inputs.
+        strict: Refuse a run in which differentiable operators stay unseen.
 
     Returns:
         The tensors that the model returned, and whether they are its own loss.
     """
-    recorder = Recorder(builder, model.model)
+    recorder = Recorder(builder, model.model, strict)
     for name, parameter in model.model.named_parameters(remove_duplicate=False):
         recorder.add(parameter, Source("param", name=name))
     for name, buffer in model.model.named_buffers(remove_duplicate=False):
         recorder.add(buffer, Source("buffer", name=name))
     for name, tensor in zip(names, tensors, strict=True):
         recorder.add(tensor, Source("input", slot=int(tensor.requires_grad), name=name))
-    with recorder.paths_of(), enable_pre_dispatch(), enable_python_dispatcher(), recorder:
+    seen = contextlib.ExitStack()
+    for context in (recorder.paths_of(), eager(), inlined()):
+        seen.enter_context(context)
+    with seen, enable_pre_dispatch(), enable_python_dispatcher(), recorder:
         out = model(*tensors)
     results = [v for v in flat(out) if isinstance(v, torch.Tensor)]
     return [recorder.find(tensor) for tensor in results], list(out) == ["loss"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from tracing._aliases import mark_used, settle_copies, unknown_dtypes
 from tracing._export import Builder
@@ -103,7 +103,7 @@ def trace(
     options.check()
     model = unwrap(model)
     call = Call(args, kwargs)
-    if any(is_lazy(p) for p in model.parameters()):
+    if any(is_lazy(t) for t in (*model.parameters(), *model.buffers())):
         model = _with_shapes(model, call)
     graph = _trace(model, call, call.tensors, options)
     _report(graph, unknown_ops)
@@ -124,7 +124,12 @@ def _trace(model: nn.Module, call: Call, tensors: list[torch.Tensor], options: _
         {p.name: p for p in parameters}, prefix=INNER, attentions=options.attention_backend
     )
     capture = _recorded if options.backend == "record" else _exported
-    with _untouched(model), quiet(), patched(), padded(lambda: facts.update(packed=True)):
+    with (
+        _untouched(model),
+        quiet(),
+        patched(lambda text: builder.notes.add(text)),
+        padded(lambda: facts.update(packed=True)),
+    ):
         flat = Flat(model, call.template)
         results, own_loss = capture(flat, builder, tensors, call.names, facts)
     if model.training and options.loss == "auto" and not own_loss:
@@ -157,6 +162,8 @@ def _meta(
     bounds += ["sizes that depend on values"] if builder.open_sizes else []
     if bounds:
         meta["upper_bounds"] = bounds
+    if builder.notes:
+        meta["approximated"] = sorted(builder.notes)
     return meta
 
 
@@ -204,7 +211,13 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 def _with_shapes(model: nn.Module, call: Call) -> nn.Module:
     """A copy of a model with lazy layers, run once so that they know their shapes."""
-    model = copy.deepcopy(model)
+    # an uninitialized buffer does not know how to copy itself
+    memo = {
+        id(buffer): UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)
+        for buffer in model.buffers()
+        if isinstance(buffer, UninitializedBuffer)
+    }
+    model = copy.deepcopy(model, memo)
     args, kwargs = call.template.fill(call.tensors)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -263,6 +276,8 @@ def _report(graph: OpGraph, policy: str) -> None:
     bounds = graph.meta.get("upper_bounds")
     if bounds:
         log.warning("counted as an upper bound: %s", ", ".join(bounds))
+    for note in graph.meta.get("approximated", ()):
+        log.warning("approximated: %s", note)
     if not graph.unknown_ops or policy == "ignore":
         return
     name = next(iter(graph.unknown_ops))

@@ -163,27 +163,26 @@ def _rnn(node: OpNode) -> tuple[int, tuple[int, ...]]:
         steps = data.shape[-2 if batch_first else 0] if len(data.shape) == 3 else data.shape[0]
         rows = data.numel // max(data.shape[-1], 1)
     flops, grads = 0, [0] * len(node.input_specs)
-    first_layer = data.shape[-1]
+    directions = 1 + int(bool(node.attrs.get("bidirectional")))
+    stacks = 1 if cell else int(node.attrs.get("num_layers", 1) or 1) * directions
+    # weights of the input and of the state, and that of a projection where there is one
+    each = max(len(matrices) // stacks, 2)
     for position, i in enumerate(matrices):
         weight = node.input_specs[i]
         part = 2 * rows * weight.numel
         flops += part
         grads[i] += part  # gradient of the weight
-        recurrent = position % 2 == 1
+        recurrent = position % each == 1
         if recurrent and cell:
             grads[1] += part  # the hidden state handed in
         elif recurrent:
             # the hidden state's gradient: not needed before the first step
             grads[i] += part * (steps - 1) // max(steps, 1)
-        elif weight.shape[-1] == first_layer and position < 2 * (1 + _bidirectional(node)):
+        elif position % each == 0 and position < each * directions:
             grads[0] += part
         else:
             grads[i] += part  # the input of a later layer always needs its gradient
     return flops, tuple(grads)
-
-
-def _bidirectional(node: OpNode) -> int:
-    return int(bool(node.attrs.get("bidirectional")))
 
 
 def _is_rnn_weight(node: OpNode, position: int, spec: TensorSpec) -> bool:

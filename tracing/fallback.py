@@ -40,6 +40,6 @@ def record_run(
         explain(error, flat.model, hint="and the model is too large to record a run on the CPU")
     inputs = [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
     try:
-        return record(copy.deepcopy(flat), builder, inputs, names)
+        return record(copy.deepcopy(flat), builder, inputs, names, strict=False)
     except Exception as second:
         explain(second, flat.model)

@@ -194,7 +194,14 @@ def _rnn(node: OpNode) -> Saved:
     # cell and hidden state for an LSTM
     gates = {"lstm": 6, "gru": 5}.get(node.op, 2)
     layers = int(node.attrs.get("num_layers", 1) or 1)
-    return _make(node, (0,), (0,), gates * layers * node.output.bytes)
+    state = node.output.bytes
+    weights = [spec for spec in node.input_specs[1:] if len(spec.shape) == 2]
+    if node.op == "lstm" and len(weights) % 3 == 0 and weights[2:]:
+        # a projection makes the output narrower than gates and cells are
+        projected, width = weights[2].shape
+        if projected * 4 * width == weights[1].numel and projected < width:
+            return _make(node, (0,), (0,), layers * state * (1 + (gates - 1) * width // projected))
+    return _make(node, (0,), (0,), gates * layers * state)
 
 
 def _reduce(node: OpNode) -> Saved:

@@ -123,9 +123,12 @@ class Kept:
     def _operand(self, node: OpNode, position: int) -> tuple[Key, int]:
         key = self.storages.key(node.sources[position])
         copied = self._casts(node, position) if self._casts is not None else 0
-        if copied:
+        if copied and key[0] in MODEL_STATE:
             # autocast converts a weight once, however often it is used
-            return ("cast", key[1], key[2], key[3] or key[0]), copied
+            return ("cast", key[1], key[2], key[3]), copied
+        if copied:
+            # anything else anew for every call (at::autocast::cached_cast caches leaves alone)
+            return ("cast", node.index, position, ""), copied
         if key[0] in MODEL_STATE:
             return key, 0
         if operand_copy(self.graph.nodes, node, position) and not _fused(node):

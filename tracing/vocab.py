@@ -64,7 +64,8 @@ _OPS: dict[str, str] = {
     "reduce": "sum mean max min amax amin prod norm linalg_vector_norm linalg_norm var std any all "
     "argmax argmin logsumexp var_mean std_mean count_nonzero linalg_matrix_norm median nanmedian "
     "frobenius_norm cosine_similarity normalize nansum nanmean aminmax mode trace dist "
-    "pairwise_distance equal is_nonzero item _local_scalar_dense histc bincount std_mean",
+    "_weight_norm _weight_norm_interface pairwise_distance equal is_nonzero item "
+    "_local_scalar_dense histc bincount std_mean",
     "copy": "cat stack hstack vstack dstack concat concatenate contiguous clone copy pad "
     "constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d "
     "replication_pad3d reflection_pad3d roll flip repeat tile repeat_interleave pixel_shuffle "
@@ -105,8 +106,10 @@ _OPS: dict[str, str] = {
     "is_same_size atleast_1d atleast_2d atleast_3d unsafe_split unsafe_chunk "
     "unsafe_split_with_sizes "
     "_reshape_alias sym_numel sym_stride column_stack_view lift pin_memory _version "
-    "is_floating_point result_type wait_tensor",
+    "is_floating_point result_type wait_tensor _add_batch_dim _remove_batch_dim _wrap_for_grad "
+    "_unwrap_for_grad",
 }
+_NAMESPACES = words("aten torch torchvision higher_order prims _operator")
 OP_KIND: dict[str, str] = {op: kind for kind, ops in _OPS.items() for op in ops.split()}
 # Calls of kind `view` that copy when the input's strides do not allow a view.
 MAY_COPY = words("reshape flatten ravel reshape_as contiguous to type_as float half")
@@ -120,7 +123,7 @@ def kind_of(target: str, operator: Any = None) -> tuple[str, bool]:
     """
     parts = target.split(".")
     name = parts[1] if len(parts) > 1 else target
-    known_namespace = parts[0] in ("aten", "torchvision", "higher_order", "prims", "_operator")
+    known_namespace = parts[0] in _NAMESPACES
     for candidate in (name, name.rstrip("_")):
         if candidate in OP_KIND and known_namespace:
             return OP_KIND[candidate], True

@@ -1,36 +1,39 @@
-"""Prints one of the tracing tables and writes it to `experiments/results`."""
+"""Makes one of the tracing tables, or all of them, and writes `experiments/results/tracing`."""
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+import logging
 
 import torch
 
-from experiments.tracing_tables import batch, coverage, flops, saved, speed
-from experiments.tracing_tables.common import show, write
+from experiments.tracing_tables import STUDIES, study
+from experiments.tracing_tables.common import forget, run
 
 
 def main() -> None:
-    """Runs the table that the command line names."""
+    """Runs what the command line names."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.tracing_tables", description=__doc__
     )
-    parser.add_argument("table", choices=("coverage", "flops", "saved", "batch", "speed"))
-    parser.add_argument("--models", nargs="*", help="only these (flops, saved, batch)")
+    parser.add_argument("table", choices=(*STUDIES, "all", "docs"))
+    parser.add_argument("--only", nargs="+", default=[], help="just these rows; writes nothing")
+    parser.add_argument("--again", action="store_true", help="forget the rows of earlier runs")
+    parser.add_argument("--retry", action="store_true", help="forget their failures")
+    parser.add_argument("--forget", nargs="+", default=[], help="forget rows that start so")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.table == "coverage":
-        table = list(show(coverage.rows()))
-        print("\n".join(coverage.summary(table)))
-    elif options.table == "speed":
-        table = list(show(speed.rows()))
-    else:
-        study = {"flops": flops, "saved": saved, "batch": batch}[options.table]
-        table = list(show(study.rows(options.models or study.NAMES)))
-        print(Counter(row.get("verdict", "") or row.get("error_percent") for row in table))
-    if not options.models:
-        print(f"written to {write(options.table, table)}")
+    logging.getLogger("tracing").setLevel(logging.ERROR)
+    if options.table == "docs":
+        from experiments.tracing_tables import docs
+
+        print(f"written to {docs.write()}")
+        return
+    for name in STUDIES if options.table == "all" else (options.table,):
+        chosen = study(name)
+        forget(name, options.forget)
+        table = run(chosen, options.only, again=options.again, retry=options.retry)
+        print("\n".join(chosen.summary(table)))
 
 
 if __name__ == "__main__":

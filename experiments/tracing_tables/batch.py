@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from time import perf_counter
+from time import process_time
 
-from experiments.tracing_tables.common import Row, attempt
-from experiments.tracing_tables.flops import NAMES as NETS
+from experiments.tracing_tables.common import Row, Study, counted
+from experiments.tracing_tables.coverage import TRANSFORMERS
+from experiments.tracing_tables.flops import NAMES
 from tracing import BATCH_MARKER, OpGraph, trace, zoo
 
 SIZES = (2, 7, 64)
-NAMES = NETS
+# Short sequences keep the fresh traces cheap.
+SEQUENCE = 64
+
+
+def keys() -> list[str]:
+    """The models of the FLOP table, and all of transformers."""
+    return list(dict.fromkeys([*NAMES, *(f"transformers:{name}" for name in TRANSFORMERS)]))
 
 
 def _trace(name: str, batch: int) -> OpGraph:
-    model, args, kwargs = zoo.build(name, batch_size=batch, mode="train")
+    length = SEQUENCE if name.startswith("transformers") else None
+    model, args, kwargs = zoo.build(name, batch_size=batch, mode="train", seq_len=length)
     return trace(model, args, kwargs, backend="record")
 
 
@@ -22,18 +29,20 @@ def _plain(graph: OpGraph) -> OpGraph:
     return graph.replace(probe=None, retrace=None)
 
 
-def _row(name: str) -> Row:
+def row(name: str) -> Row:
+    """Scales one trace to several sizes and compares node by node."""
     marked = _trace(name, BATCH_MARKER)
-    start = perf_counter()
+    start = process_time()
     scaled = {size: marked.with_batch_size(size) for size in SIZES}
-    seconds = (perf_counter() - start) / len(SIZES)
+    seconds = (process_time() - start) / len(SIZES)
     wrong = [size for size in SIZES if _plain(scaled[size]) != _plain(_trace(name, size))]
-    verdict = "equal" if not wrong else f"differs at {', '.join(map(str, wrong))}"
-    return {"nodes": len(marked.nodes), "rescale_ms": round(1000 * seconds, 2), "verdict": verdict}
+    verdict = "equal" if not wrong else f"differs at {' '.join(map(str, wrong))}"
+    return {"verdict": verdict, "nodes": len(marked.nodes), "rescale_ms": round(1000 * seconds, 2)}
 
 
-def rows(names: Iterable[str]) -> Iterator[Row]:
-    """One row for each model."""
-    for name in names:
-        row = attempt(lambda name=name: _row(name), model=name)  # type: ignore[misc]
-        yield {"verdict": "failed", **row}
+def summary(table: list[Row]) -> list[str]:
+    """How many models agree at all sizes."""
+    return counted(table, "verdict")
+
+
+STUDY = Study("batch", keys, row, summary)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import tempfile
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
-from torch import nn
-
-from experiments.tracing_tables.common import Row, attempt
+from experiments.tracing_tables.common import Row, Study, load
+from experiments.tracing_tables.diffusion import DIFFUSION, library_model
+from experiments.tracing_tables.kinds import all_kinds
 from tracing import OpGraph, trace, zoo
 
-_TRANSFORMERS = (
+TRANSFORMERS = (
     "albert align altclip aria_text bamba bart beit bert bert-small big_bird bit blenderbot-small "
     "blip_vision_model bloom canine chinese_clip clap clip clipseg codegen cohere "
     "conditional_detr convbert convnext convnextv2 cvt data2vec-text deberta deberta-v2 "
@@ -25,100 +26,121 @@ _TRANSFORMERS = (
     "qwen3 regnet rembert resnet roberta roformer rwkv segformer siglip speech_to_text splinter "
     "squeezebert stablelm starcoder2 swin swinv2 t5 timesformer umt5 videomae vilt vit vit_mae "
     "vivit wav2vec2 wavlm whisper xglm xlnet yolos"
-)
-TRANSFORMERS = _TRANSFORMERS.split()
-# Short sequences: what is tested is whether a model can be traced.
+).split()
+# Short sequences, small images and few layers: what is tested is whether a model can be traced.
 SEQUENCE = 128
+DETECTION_SIZE = 320
+LAYERS = 3
+# Settings of transformers that say how many equal layers a model has.
+DEPTHS = (
+    "num_hidden_layers num_layers encoder_layers decoder_layers n_layer n_layers "
+    "num_encoder_layers num_decoder_layers decoder_num_hidden_layers"
+).split()
+# Models of timm are recorded, which is fast; every so many are exported as well.
+EXPORTED_TIMM = 10
 
 
-def _facts(graph: OpGraph, seconds: float) -> Row:
+def timm_names() -> list[str]:
+    """All names of timm in the measured data that the installed timm can build."""
+    from prenet_gnn.data.tables import find_data_dir, read_measurements
+
+    rows = read_measurements(find_data_dir(None))
+    wanted = set(rows.loc[rows["library"] == "timm", "model"].astype(str))
+    known = {name.partition(":")[2] for name in zoo.names("timm:")}
+    return [f"timm:{name}" for name in sorted(wanted & known)]
+
+
+def keys() -> list[str]:
+    """All models, group by group; those of timm need the measured data or an earlier table."""
+    try:
+        names = timm_names()
+    except Exception:
+        names = [row["model"] for row in load("coverage") if row["model"].startswith("timm:")]
+    from_zoo = [*zoo.names("torchvision:"), *(f"transformers:{name}" for name in TRANSFORMERS)]
+    return [*all_kinds(), *DIFFUSION, *from_zoo, *names]
+
+
+def row(key: str) -> Row:
+    """Traces one model, by both backends where that is cheap."""
+    group, _, name = key.partition(":")
+    if group == "timm" and sum(name.encode()) % EXPORTED_TIMM:
+        return _traced(key, ("record",))
+    return _traced(key, ("record", "export"))
+
+
+def _traced(key: str, backends: tuple[str, ...]) -> Row:
+    model, args, kwargs = build(key)
+    graphs: dict[str, OpGraph] = {}
+    seconds: dict[str, float] = {}
+    for backend in backends:
+        start = perf_counter()
+        graphs[backend] = trace(model, args, kwargs, backend=backend, unknown_ops="ignore")
+        seconds[backend] = round(perf_counter() - start, 2)
+    graph = graphs[backends[-1]]
+    costs = {(g.total_flops, g.total_backward_flops) for g in graphs.values()}
     return {
         "nodes": len(graph.nodes),
         "forward_flops": graph.total_flops,
+        "backward_flops": graph.total_backward_flops,
         "parameters": graph.total_params,
         "unknown_ops": " ".join(graph.unknown_ops),
-        "seconds": round(seconds, 2),
+        "upper_bounds": ", ".join(graph.meta.get("upper_bounds", [])),
+        "how": "recorded run" if graph.meta.get("recorded_run") else backends[-1],
+        "backends_agree": {1: "yes", 2: "no"}[len(costs)] if len(backends) > 1 else "not compared",
+        **{f"{backend}_s": seconds.get(backend, "") for backend in ("record", "export")},
     }
 
 
-def _named(name: str) -> Row:
-    length = SEQUENCE if name.startswith("transformers") else None
-    model, args, kwargs = zoo.build(name, batch_size=2, seq_len=length, mode="train")
-    start = perf_counter()
-    graph = trace(model, args, kwargs, backend="record", unknown_ops="ignore")
-    return _facts(graph, perf_counter() - start)
+def build(key: str) -> tuple[Any, Any, Any]:
+    """The model of a row with its inputs."""
+    kinds = all_kinds()
+    if key in kinds:
+        return kinds[key]()
+    group, _, name = key.partition(":")
+    if key in DIFFUSION:
+        return library_model(name)
+    if group == "transformers":
+        return _small(name)
+    detects = any(word in name for word in ("rcnn", "retinanet", "fcos", "ssd"))
+    size = DETECTION_SIZE if group == "torchvision" and detects else None
+    return zoo.build(key, batch_size=2, mode="train", image_size=size)
 
 
-def _built(build: Callable[[], tuple[nn.Module, tuple[Any, ...]]]) -> Row:
-    model, args = build()
-    start = perf_counter()
-    return _facts(trace(model, args, unknown_ops="ignore"), perf_counter() - start)
+def _small(name: str) -> tuple[Any, Any, Any]:
+    """A model of transformers with few layers, or as it is where it has no such setting."""
+    options: dict[str, Any] = {"batch_size": 2, "mode": "train", "seq_len": SEQUENCE}
+    import transformers
+
+    if name in transformers.CONFIG_MAPPING:
+        config = transformers.AutoConfig.for_model(name)
+        depths = {k: LAYERS for k in DEPTHS if isinstance(getattr(config, k, None), int)}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "config.json"
+            path.write_text(json.dumps({"model_type": name, **depths}))
+            try:
+                return zoo.build(f"transformers:{path}", **options)
+            except zoo.ZooError:
+                pass  # its layers are listed one by one
+    return zoo.build(f"transformers:{name}", **options)
 
 
-def _geometric() -> dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...]]]]:
-    import torch_geometric.nn as gnn
-
-    x, edges = torch.randn(6, 8), torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
-    layers: dict[str, Callable[[], nn.Module]] = {
-        "GCNConv": lambda: gnn.GCNConv(8, 4),
-        "SAGEConv": lambda: gnn.SAGEConv(8, 4),
-        "GATConv": lambda: gnn.GATConv(8, 4, heads=2),
-        "GATv2Conv": lambda: gnn.GATv2Conv(8, 4, heads=2),
-        "GINConv": lambda: gnn.GINConv(nn.Linear(8, 4)),
-        "TransformerConv": lambda: gnn.TransformerConv(8, 4, heads=2),
-        "GraphConv": lambda: gnn.GraphConv(8, 4),
-        "ChebConv": lambda: gnn.ChebConv(8, 4, 3),
-        "TAGConv": lambda: gnn.TAGConv(8, 4),
-        "ARMAConv": lambda: gnn.ARMAConv(8, 4),
-        "SGConv": lambda: gnn.SGConv(8, 4, K=2),
-        "GENConv": lambda: gnn.GENConv(8, 4),
-        "PNAConv": lambda: gnn.PNAConv(8, 4, ["mean", "max"], ["identity"], torch.tensor([0, 6])),
-        "ResGatedGraphConv": lambda: gnn.ResGatedGraphConv(8, 4),
-        "EdgeConv": lambda: gnn.EdgeConv(nn.Linear(16, 4)),
-    }
-    return {
-        f"geometric:{name}": lambda layer=layer: (layer(), (x, edges))  # type: ignore[misc]
-        for name, layer in layers.items()
-    }
-
-
-def _recurrent() -> dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...]]]]:
-    text = torch.randn(2, 5, 16)
-    layers: dict[str, Callable[[], nn.Module]] = {
-        "RNN": lambda: nn.RNN(16, 8, batch_first=True),
-        "LSTM": lambda: nn.LSTM(16, 8, 2, batch_first=True),
-        "GRU": lambda: nn.GRU(16, 8, bidirectional=True, batch_first=True),
-        "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
-    }
-    found: dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...]]]] = {
-        f"nn:{name}": lambda layer=layer: (layer(), (text,))  # type: ignore[misc]
-        for name, layer in layers.items()
-    }
-    found["nn:Transformer"] = lambda: (
-        nn.Transformer(16, 2, 1, 1, 32, batch_first=True),
-        (text, text),
-    )
-    found["nn:MultiheadAttention"] = lambda: (
-        nn.MultiheadAttention(16, 2, batch_first=True),
-        (text, text, text),
-    )
+def groups(table: list[Row]) -> dict[str, list[Row]]:
+    """Rows by the part of the name before the colon."""
+    found: dict[str, list[Row]] = {}
+    for each in table:
+        found.setdefault(each["model"].partition(":")[0], []).append(each)
     return found
-
-
-def rows() -> Iterator[Row]:
-    """One row for each model, group by group."""
-    for name, build in {**_recurrent(), **_geometric()}.items():
-        yield attempt(lambda build=build: _built(build), model=name)  # type: ignore[misc]
-    names = zoo.names("torchvision:") + [f"transformers:{name}" for name in TRANSFORMERS]
-    for name in names:
-        yield attempt(lambda name=name: _named(name), model=name)  # type: ignore[misc]
 
 
 def summary(table: list[Row]) -> list[str]:
     """How many models of each group were traced."""
-    groups: dict[str, list[bool]] = {}
-    for row in table:
-        groups.setdefault(row["model"].split(":")[0], []).append(not row["error"])
-    return [
-        f"{name}: {sum(ok)} of {len(ok)} ({sum(ok) / len(ok):.1%})" for name, ok in groups.items()
-    ]
+    lines = []
+    for name, rows in groups(table).items():
+        traced = sum(not each["error"] for each in rows)
+        lines.append(f"{name}: {traced} of {len(rows)} ({traced / len(rows):.1%})")
+    return lines
+
+
+STUDY = Study(
+    "coverage", keys, row, summary, limit_s=240, packages=("diffusers", "peft", "torch-geometric")
+)

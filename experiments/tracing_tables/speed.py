@@ -1,43 +1,75 @@
-"""Time of a trace against that of torch.export alone, and against the size of the graph."""
+"""Time of a trace against that of torch.export alone, and against the size of the graph.
+
+Times are those of the processor, not of the clock on the wall; every row runs in a new process.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import torch
 
-from experiments.tracing_tables.common import Row, attempt
+from experiments.tracing_tables.common import Row, Study
 from tracing import OpGraph, OpNode, Source, TensorSpec, trace, zoo
 from tracing.costs import node_cost
 
-NAMES = ("timm:resnet50", "transformers:llama-3-8b")
-CHAINS = (100, 1_000, 10_000, 50_000)
+# Name in the table: spec, batch size, sequence length, repetitions.
+MODELS = {
+    "ResNet-50": ("timm:resnet50", 64, None, 3),
+    "ViT-B/16": ("timm:vit_base_patch16_224", 64, None, 3),
+    "Llama-3-8B": ("transformers:llama-3-8b", 1, 4096, 3),
+    "Llama-3-405B": ("transformers:llama-3-405b", 1, 4096, 1),
+}
+LENGTHS = (100, 1_000, 10_000, 50_000)
 
 
-def _compare(name: str, repeats: int = 3) -> Row:
-    model, args, kwargs = zoo.build(name, batch_size=2, mode="train")
-    with_export, traced, recorded = [], [], []
-    for _ in range(repeats):
-        with_export.append(_seconds(lambda: torch.export.export(model, args, kwargs, strict=False)))
-        traced.append(_seconds(lambda: trace(model, args, kwargs)))
-        recorded.append(_seconds(lambda: trace(model, args, kwargs, backend="record")))
-    base = median(with_export)
-    return {
-        "export_s": round(base, 3),
-        "trace_ratio": round(median(traced) / base, 3),
-        "record_ratio": round(median(recorded) / base, 3),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
-
-
-def _seconds(work: Any) -> float:
-    start = perf_counter()
+def _time(work: Any) -> float:
+    start = process_time()
     work()
-    return perf_counter() - start
+    return process_time() - start
+
+
+def _memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def compare(name: str) -> Row:
+    """A model in bfloat16 where it is a language model, in float32 otherwise."""
+    spec, batch, length, repeats = MODELS[name]
+    torch.set_num_threads(1)
+    model, args, kwargs = zoo.build(spec, batch_size=batch, seq_len=length, mode="train")
+    if length:
+        model = model.bfloat16()
+    # the first call of each imports modules and fills caches
+    small, image, _ = zoo.build("torchvision:squeezenet1_1", batch_size=2)
+    torch.export.export(small, image, strict=False)
+    trace(small, image)
+    trace(small, image, backend="record")
+    before = _memory()
+    traced = [_time(lambda: trace(model, args, kwargs)) for _ in range(repeats)]
+    peak = _memory()
+    recorded = [_time(lambda: trace(model, args, kwargs, backend="record")) for _ in range(repeats)]
+    exported = [
+        _time(lambda: torch.export.export(model, args, kwargs, strict=False))
+        for _ in range(repeats)
+    ]
+    graph = trace(model, args, kwargs, backend="record")
+    base = median(exported)
+    return {
+        "nodes": len(graph.nodes),
+        "export_s": round(base, 3),
+        "trace_s": round(median(traced), 3),
+        "record_s": round(median(recorded), 3),
+        "trace_over_export": round(median(traced) / base, 3),
+        "record_over_export": round(median(recorded) / base, 3),
+        "peak_bytes": peak,
+        "before_bytes": before,
+    }
 
 
 def chain(length: int) -> OpGraph:
@@ -56,19 +88,46 @@ def chain(length: int) -> OpGraph:
     return OpGraph(tuple(nodes), batch_size=8)
 
 
-def _linear(length: int) -> Row:
+def costs(name: str) -> Row:
+    """Time per node of costs, saved bytes and JSON."""
+    length = int(name.split()[-1])
     graph = chain(length)
-    seconds = min(_seconds(lambda: [node_cost(n) for n in graph.nodes]) for _ in range(3))
-    memory = _seconds(lambda: graph.saved_bytes)
+    seconds = min(_time(lambda: [node_cost(node) for node in graph.nodes]) for _ in range(3))
+    memory = _time(lambda: graph.saved_bytes)
+    written = _time(lambda: OpGraph.from_json(graph.to_json()))
     return {
+        "nodes": length,
         "cost_us_per_node": round(1e6 * seconds / length, 2),
         "saved_us_per_node": round(1e6 * memory / length, 2),
+        "json_us_per_node": round(1e6 * written / length, 2),
     }
 
 
-def rows() -> Iterator[Row]:
-    """Models first, then chains of growing length."""
-    for name in NAMES:
-        yield attempt(lambda name=name: _compare(name), model=name)  # type: ignore[misc]
-    for length in CHAINS:
-        yield attempt(lambda n=length: _linear(n), model=f"chain of {length}")  # type: ignore[misc]
+def row(name: str) -> Row:
+    """One row in a process of its own, so that its memory is its own."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(compare if name in MODELS else costs, name).result()
+
+
+def summary(table: list[Row]) -> list[str]:
+    """Ratios, and cost per node of the shortest and the longest chain."""
+    lines = [
+        f"{row['model']}: trace / torch.export {row['trace_over_export']}, "
+        f"{row['trace_s']} s, {row['peak_bytes'] / 2**30:.2f} GiB"
+        for row in table
+        if row.get("trace_s") and not row["error"]
+    ]
+    chains = [row for row in table if row.get("cost_us_per_node") and not row["error"]]
+    for row in chains[:1] + chains[-1:]:
+        lines.append(f"{row['model']}: {row['cost_us_per_node']} microseconds per node")
+    return lines
+
+
+STUDY = Study(
+    "speed",
+    lambda: [*MODELS, *(f"chain of {length}" for length in LENGTHS)],
+    row,
+    summary,
+    limit_s=3600,
+)
