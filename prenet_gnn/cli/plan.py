@@ -168,7 +168,7 @@ def _write_report(
 def _print(result: Plan) -> None:
     from prenet_gnn.cli._text import print_table
 
-    columns = ("", "device", "batch", "settings", "time", "90%", "USD", "kWh", "memory")
+    columns = ("", "device", "batch", "settings", "time", "90%", "USD", "90% ", "kWh", "memory")
     rows = [("best", *_cells(result.best))]
     rows += [("", *_cells(option)) for option in result.alternatives]
     print_table(columns, rows, text_columns=2)
@@ -190,6 +190,12 @@ def _cells(option: Option) -> tuple[str, ...]:
         time_text(option.total_s),
         f"{time_text(option.total_low_s)} - {time_text(option.total_high_s)}",
         "" if option.cost_usd is None else f"{option.cost_usd:,.2f}",
+        _cost_range(option),
         "" if option.energy_kwh is None else f"{option.energy_kwh:,.1f}",
         bytes_text(option.peak_memory_bytes),
     )
+
+
+def _cost_range(option: Option) -> str:
+    low, high = option.cost_low_usd, option.cost_high_usd
+    return "" if low is None or high is None else f"{low:,.2f} - {high:,.2f}"

@@ -260,8 +260,8 @@ def _styled(figure: Any, x: str, y: str, height: int = 460) -> Any:
     figure.update_layout(
         template="plotly_white",
         height=height,
-        margin={"l": 10, "r": 10, "t": 30, "b": 40},
-        legend={"orientation": "h", "y": 1.06},
+        margin={"l": 10, "r": 10, "t": 50, "b": 40},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0},
     )
     figure.update_xaxes(title_text=x, automargin=True)
     figure.update_yaxes(title_text=y, automargin=True)
