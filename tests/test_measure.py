@@ -291,3 +291,21 @@ def test_settings_are_put_back(known_device):
     before = (torch.get_num_threads(), torch.backends.cudnn.benchmark)
     measure_model("layer:dense", 1, workload=Workload(), device="cpu", threads=1, effort=QUICK)
     assert (torch.get_num_threads(), torch.backends.cudnn.benchmark) == before
+
+
+def test_counting_saved_bytes_lets_go_of_them():
+    """An operator that saves its own output must not be kept alive by what counted it."""
+    import gc
+    import weakref
+
+    layer = torch.nn.Linear(8, 8)
+    alive = []
+
+    def forward():
+        output = layer(torch.randn(4, 8)).relu()
+        alive.append(weakref.ref(output.untyped_storage()))
+        return output
+
+    assert saved_for_backward_bytes(layer, forward) == 2 * 4 * 8 * 4
+    gc.collect()
+    assert alive[0]() is None

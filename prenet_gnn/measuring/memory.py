@@ -22,22 +22,24 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
 def saved_for_backward_bytes(model: torch.nn.Module, forward: Callable[[], object]) -> int:
     """Unique storages that autograd keeps of a forward pass, parameters left out.
 
-    Every saved tensor is held until the count is done, so no address is used twice.
+    Every saved tensor is held until the count is done, so no address is used twice. The graph holds
+    the hooks, and so the list: it has to be emptied, or graph and tensors keep each other alive.
     """
     import torch
 
     kept: list[torch.Tensor] = []
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
+    def pack(tensor: torch.Tensor) -> int:
         kept.append(tensor)
-        return tensor
+        return len(kept) - 1
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(pack, kept.__getitem__):
         output = forward()  # held, as the graph lives as long as the output
     params = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    saved = [t for t in kept if t.untyped_storage().data_ptr() not in params]
+    saved = storage_bytes(t for t in kept if t.untyped_storage().data_ptr() not in params)
+    kept.clear()
     del output
-    return storage_bytes(saved)
+    return saved
 
 
 def optimizer_tensors(optimizer: Any) -> list[torch.Tensor]:
