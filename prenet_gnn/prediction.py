@@ -8,7 +8,7 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
-from prenet_gnn.units import bytes_text, time_text
+from prenet_gnn.units import bytes_text, rate_text, time_text
 from prenet_gnn.workload import Workload
 
 # Modules that a notebook shows.
@@ -127,7 +127,7 @@ class Prediction:
         rows = [
             ("iteration", f"{time_text(self.seconds)} ({time_text(self.low_s)} to "
                           f"{time_text(self.high_s)}, 90%)"),
-            ("throughput", f"{self.samples_per_s:,.0f} samples/s"),
+            ("throughput", f"{rate_text(self.samples_per_s)} samples/s"),
         ]  # fmt: skip
         if self.workload.mode == "train":
             rows += [

@@ -26,3 +26,8 @@ def count_text(number: float) -> str:
         if abs(number) >= size:
             return f"{number / size:.3g} {prefix}"
     return f"{number:.3g}"
+
+
+def rate_text(per_second: float) -> str:
+    """Gives a throughput in whole numbers, or with three figures below a hundred."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"

@@ -150,17 +150,20 @@ def test_thinning_keeps_the_peak_of_memory():
 
 
 def test_commands_write_reports(tmp_path, marker, capsys):
-    stored = tmp_path / "g.json"
+    stored, any_size = tmp_path / "g.json", tmp_path / "marker.json"
     marker.with_batch_size(32).to_json(stored)
+    marker.to_json(any_size)
     device = ["--devices", T4, "--devices", "NVIDIA A100-SXM4-80GB"]
     for words in (
         ["predict", str(stored), "--hardware", T4],
         ["compare", str(stored), *device],
+        ["plan", str(any_size), *device, "--samples", "1000", "-b", "64", "--checkpointing"],
     ):
         path = tmp_path / f"{words[0]}.html"
         assert main([*words, "--report", str(path)]) == 0
         text = path.read_text(encoding="utf-8")
         assert 'id="chart-module"' in text
         assert 'id="chart-devices"' in text
+        assert ('id="plan"' in text) == (words[0] == "plan")
     assert main(["predict", str(stored), "--hardware", T4, "--report", "r.pdf"]) == 1
     assert "name it r.html" in capsys.readouterr().err

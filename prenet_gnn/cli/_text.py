@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prenet_gnn.files import write_whole
-from prenet_gnn.units import bytes_text, count_text, time_text
+from prenet_gnn.units import bytes_text, count_text, rate_text, time_text
 
 __all__ = [
     "bytes_text",
@@ -19,6 +19,7 @@ __all__ = [
     "json_text",
     "print_table",
     "progress",
+    "rate_text",
     "time_text",
     "warn",
 ]

@@ -121,7 +121,7 @@ def _csv(result: Comparison) -> str:
 
 
 def _print(result: Comparison, top: int | None) -> None:
-    from prenet_gnn.cli._text import bytes_text, print_table, time_text
+    from prenet_gnn.cli._text import bytes_text, print_table, rate_text, time_text
 
     def cells(row: DeviceRow) -> tuple[str, ...]:
         epoch = row.cost_per_epoch_usd
@@ -130,7 +130,7 @@ def _print(result: Comparison, top: int | None) -> None:
             f"{'*' if row.pareto else ' '} {row.hardware}",
             time_text(row.seconds),
             f"{time_text(row.low_s)} - {time_text(row.high_s)}",
-            f"{row.samples_per_s:,.0f}",
+            rate_text(row.samples_per_s),
             bytes_text(row.peak_memory_bytes) if row.fits else "does not fit",
             "" if row.usd_per_hour is None else f"{row.usd_per_hour:.2f}",
             "" if cost is None else f"{cost:,.2f}",

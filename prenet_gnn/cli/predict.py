@@ -142,12 +142,12 @@ def _write_report(
 
 
 def _outlook_text(outlook: Outlook) -> str:
-    from prenet_gnn.cli._text import bytes_text, time_text
+    from prenet_gnn.cli._text import bytes_text, rate_text, time_text
 
     low, high = time_text(outlook.low_s), time_text(outlook.high_s)
     return (
         f"  outlook    {time_text(outlook.step_s):>9}   {outlook.devices} devices of one node, "
-        f"data parallel (coarse): {low} to {high}, {outlook.samples_per_s:,.0f} samples/s, "
+        f"data parallel (coarse): {low} to {high}, {rate_text(outlook.samples_per_s)} samples/s, "
         f"{outlook.efficiency:.0%} efficient;\n"
         f"{'':24}sums {bytes_text(outlook.gradient_bytes)} over {outlook.link}, "
         f"{time_text(outlook.exposed_s)} not hidden by backward"
@@ -157,7 +157,7 @@ def _outlook_text(outlook: Outlook) -> str:
 def _text(
     model: str, batch_size: int, workload: Workload, memory_bytes: float, prediction: Prediction
 ) -> str:
-    from prenet_gnn.cli._text import bytes_text, time_text
+    from prenet_gnn.cli._text import bytes_text, rate_text, time_text
 
     seconds = prediction.seconds
     settings = [f"batch {batch_size}", workload.mode, workload.precision]
@@ -169,7 +169,7 @@ def _text(
     lines = [
         f"{model} ({', '.join(settings)}) on {prediction.hardware}",
         f"  iteration  {time_text(seconds):>9}   90% interval {low} to {high}, "
-        f"{batch_size / seconds:,.0f} samples/s",
+        f"{rate_text(batch_size / seconds)} samples/s",
     ]
     if workload.mode == "train":
         for name in ("forward", "backward", "optimizer"):

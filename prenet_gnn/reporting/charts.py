@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.units import bytes_text, time_text
+from prenet_gnn.units import bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from prenet_gnn.memory import MemoryMoment
@@ -246,7 +246,7 @@ def _device_text(row: DeviceRow) -> str:
     lines = [
         f"<b>{escape(row.hardware)}</b>",
         f"{time_text(row.seconds)} ({time_text(row.low_s)} to {time_text(row.high_s)})",
-        f"{row.samples_per_s:,.0f} samples/s, {bytes_text(row.peak_memory_bytes)}",
+        f"{rate_text(row.samples_per_s)} samples/s, {bytes_text(row.peak_memory_bytes)}",
     ]
     if row.usd_per_hour is not None and row.usd_per_million_samples is not None:
         lines.append(

@@ -14,7 +14,7 @@ from prenet_gnn import __version__
 from prenet_gnn.files import write_whole
 from prenet_gnn.memory import memory_curve, usable_bytes
 from prenet_gnn.reporting import charts
-from prenet_gnn.units import bytes_text, count_text, time_text
+from prenet_gnn.units import bytes_text, count_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from prenet_gnn.hardware import Hardware
@@ -111,7 +111,7 @@ def _summary(report: Report) -> str:
     facts = [
         ("iteration", time_text(p.seconds)),
         ("90% interval", f"{time_text(p.low_s)} to {time_text(p.high_s)}"),
-        ("samples per second", f"{p.samples_per_s:,.0f}"),
+        ("samples per second", rate_text(p.samples_per_s)),
     ]
     if p.workload.mode == "train":
         parts = (p.forward_s, p.backward_s, p.optimizer_s)
@@ -152,7 +152,7 @@ def _device_table(rows: Sequence[DeviceRow]) -> str:
                 row.hardware,
                 time_text(row.seconds),
                 f"{time_text(row.low_s)} to {time_text(row.high_s)}",
-                f"{row.samples_per_s:,.0f}",
+                rate_text(row.samples_per_s),
                 bytes_text(row.peak_memory_bytes) if row.fits else "does not fit",
                 "" if row.usd_per_hour is None else f"{row.usd_per_hour:.2f}",
                 ""
