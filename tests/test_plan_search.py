@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from prenet_gnn import Workload, get_hardware, load_predictor
 from prenet_gnn.errors import ConfigError
@@ -77,6 +78,25 @@ def test_blocks_become_regions_and_save_memory(marker, predictor):
     blocks = sum(call.forward_s for call in p.calls if call.module.startswith("layers"))
     assert 0.6 * blocks < recompute_s(saving, p) <= blocks
     assert recompute_s(plain, predictor.predict(plain, T4, Workload())) == 0
+
+
+class Checkpointed(Net):
+    """The same network with every block checkpointed by PyTorch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return self.head(x)
+
+
+def test_the_rewrite_equals_a_model_that_checkpoints(marker):
+    inputs = (torch.zeros(BATCH_MARKER, WIDTH, device="meta"),)
+    real = trace(Checkpointed().to("meta"), inputs)
+    assert len(real.nodes) == len(marker.nodes)
+    assert any(node.region for node in real.nodes)
+    ours = with_regions(marker, checkpoint_regions(marker))
+    assert ours.saved_bytes == real.saved_bytes < marker.saved_bytes
+    assert ours.recomputed_flops == real.recomputed_flops > 0
 
 
 def test_nothing_repeats_nothing_is_checkpointed(marker):
