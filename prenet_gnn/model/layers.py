@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import GATv2Conv, GINEConv, MessagePassing, SAGEConv
 
 
 class OperatorConv(MessagePassing):
@@ -70,4 +70,71 @@ class NoConv(nn.Module):
         return x
 
 
-CONVS: dict[str, type[nn.Module]] = {"operator": OperatorConv, "none": NoConv}
+class _TwoWays(nn.Module):
+    """A layer of torch-geometric over the edges and over their reverse, with a way around it.
+
+    Shapes:
+        `x (N, H)`, `edge_index (2, E)`, `edge_attr (E, 3)` -> `(N, H)`
+    """
+
+    takes_edges = True
+
+    def __init__(self, hidden: int) -> None:
+        """One layer for each direction."""
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        self.ways = nn.ModuleList(self.make(hidden) for _ in range(2))
+        self.mix = nn.Linear(2 * hidden, hidden)
+
+    def make(self, hidden: int) -> nn.Module:
+        """The layer of one direction."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """One step of message passing."""
+        h, more = self.norm(x), (edge_attr,) if self.takes_edges else ()
+        there, back = self.ways[0](h, edge_index, *more), self.ways[1](h, edge_index.flip(0), *more)
+        mixed: Tensor = self.mix(nn.functional.silu(torch.cat([there, back], dim=-1)))
+        return x + mixed
+
+
+class Sage(_TwoWays):
+    """GraphSAGE (Hamilton et al. 2017): mean over neighbours, blind to edges."""
+
+    takes_edges = False
+
+    def make(self, hidden: int) -> nn.Module:
+        """The layer of one direction."""
+        made: nn.Module = SAGEConv(hidden, hidden)
+        return made
+
+
+class GatV2(_TwoWays):
+    """Attention over neighbours that sees the edges (Brody et al. 2022)."""
+
+    def make(self, hidden: int) -> nn.Module:
+        """The layer of one direction; four heads where the width allows."""
+        heads = 4 if hidden % 4 == 0 else 1
+        made: nn.Module = GATv2Conv(
+            hidden, hidden // heads, heads, edge_dim=3, add_self_loops=False
+        )
+        return made
+
+
+class Gine(_TwoWays):
+    """Sums of neighbours with their edges (Hu et al. 2020)."""
+
+    def make(self, hidden: int) -> nn.Module:
+        """The layer of one direction."""
+        net = nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
+        made: nn.Module = GINEConv(net, edge_dim=3)
+        return made
+
+
+CONVS: dict[str, type[nn.Module]] = {
+    "operator": OperatorConv,
+    "sage": Sage,
+    "gatv2": GatV2,
+    "gine": Gine,
+    "none": NoConv,
+}
