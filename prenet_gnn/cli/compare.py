@@ -44,7 +44,7 @@ def compare(
         int | None, typer.Option(help="Samples of one epoch; adds its cost.")
     ] = None,
     price: Prices = None,
-    top: Annotated[int | None, typer.Option(help="Show only the first rows.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Show only the first rows.")] = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write all rows to FILE.")
     ] = None,

@@ -49,7 +49,7 @@ def predict(
         typer.Option("--table", metavar="CSV", help="Predict every row of a table instead."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that trace the models of a table.")
+        int | None, typer.Option(min=1, help="Processes that trace the models of a table.")
     ] = None,
     devices_per_node: DevicesPerNode = 1,
     report: ReportFile = None,

@@ -74,7 +74,7 @@ def _load(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _FactoryError(_blame(path, error)) from error
     finally:
         sys.path.remove(str(path.parent))
@@ -118,11 +118,11 @@ def _options(path: Path, function: Callable[..., Any], request: Request) -> dict
 def _run(path: Path, function: Callable[..., Any], options: dict[str, Any]) -> Any:
     try:
         return function(**options)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _FactoryError(_blame(path, error)) from error
 
 
-def _blame(path: Path, error: Exception) -> str:
+def _blame(path: Path, error: BaseException) -> str:
     frames = [
         each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(path)
     ]
