@@ -26,6 +26,10 @@ _SCRIPT = """
 const all=open=>document.querySelectorAll('details').forEach(d=>{d.open=open});
 document.getElementById('open').onclick=()=>all(true);
 document.getElementById('close').onclick=()=>all(false);
+let zoom=1;
+const scale=by=>{zoom=Math.min(3,Math.max(.3,zoom*by));document.body.style.zoom=zoom};
+document.getElementById('larger').onclick=()=>scale(1.25);
+document.getElementById('smaller').onclick=()=>scale(.8);
 document.getElementById('find').oninput=e=>{const text=e.target.value.toLowerCase();
 document.querySelectorAll('.op').forEach(o=>{
 o.hidden=!!text&&!o.title.toLowerCase().includes(text);if(!text||o.hidden)return;
@@ -126,6 +130,7 @@ def to_html(graph: OpGraph) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(model)}</title>'
         f"<style>{_STYLE}</style><h1>{escape(model)}</h1><p>{escape(_facts(graph))}</p>"
         '<button id="open">open all</button><button id="close">close all</button>'
+        '<button id="larger">zoom in</button><button id="smaller">zoom out</button>'
         '<input id="find" placeholder="find an operator" aria-label="find an operator">'
         f'<div class="op head">{head}</div>{"".join(body)}<script>{_SCRIPT}</script></html>\n'
     )

@@ -32,7 +32,7 @@ class Study:
         keys: The models (or cases) of the table, one for each row.
         row: Makes the row of one key; what it raises becomes the row's `error`.
         summary: Lines that sum a finished table up.
-        limit_s: A row that takes longer fails.
+        limit_s: A row that needs more time of the processor fails.
         packages: Packages whose versions matter beside those of every table.
     """
 
@@ -50,18 +50,18 @@ class TimeLimitError(BaseException):
 
 @contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Stops what runs longer."""
+    """Stops what needs more time of the processor."""
 
     def stop(*_: Any) -> None:
         raise TimeLimitError(f"took more than {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def attempt(study: Study, key: str) -> Row:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prenet_gnn.cli._options import Json, Model, Output, ShapeOptions, grouped
+from prenet_gnn.cli._options import Json, Model, ShapeOptions, grouped
+from prenet_gnn.errors import ConfigError
 from prenet_gnn.workload import DEFAULT_FRAMEWORK, MODES, Workload
 
 if TYPE_CHECKING:
@@ -28,22 +30,53 @@ def trace(
     framework: Annotated[
         str, typer.Option(help="PyTorch version, which decides the attention kernels.")
     ] = DEFAULT_FRAMEWORK,
-    output: Output = None,
+    depth: Annotated[
+        int, typer.Option(min=0, help="Levels of modules in the table; 0 shows the totals alone.")
+    ] = 2,
+    operators: Annotated[
+        bool, typer.Option("--operators", help="A table by operator in place of modules.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the graph; .json, .json.gz, .csv, .graphml, .dot or .html by the ending.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the graph as one interactive page."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Lists a model's operators, FLOPs and parameters."""
+    """Lists a model's modules or operators with FLOPs, parameters and memory."""
     from prenet_gnn.cli._graphs import graph_of
     from prenet_gnn.cli._text import emit, json_text
 
     optimizer = "adamw" if mode == "train" else "none"
     workload = Workload(mode=mode, optimizer=optimizer, framework=framework)
     graph = graph_of(model, shape, workload)
-    if output is not None:
-        graph.to_json(output)
+    _write(graph, output, html)
     if json:
         emit(json_text(_facts(model, graph)), None)
+    elif operators:
+        _print_operators(model, graph)
     else:
-        _print(model, graph)
+        _print_modules(model, graph, depth)
+
+
+def _write(graph: OpGraph, output: Path | None, html: Path | None) -> None:
+    if output is None and html is None:
+        return
+    from tracing.report import write_graph
+
+    if html is not None and html.suffix.lower() != ".html":
+        raise ConfigError(f"--html writes a page, so end '{html.name}' in .html; -o writes others.")
+    for path in (output, html):
+        if path is not None:
+            write_graph(graph, path)
 
 
 def _facts(model: str, graph: OpGraph) -> dict[str, object]:
@@ -60,7 +93,17 @@ def _facts(model: str, graph: OpGraph) -> dict[str, object]:
     }
 
 
-def _print(model: str, graph: OpGraph) -> None:
+def _print_modules(model: str, graph: OpGraph, depth: int) -> None:
+    from prenet_gnn.cli._text import warn
+    from tracing.report import format_table
+
+    print(f"{model}, batch {graph.batch_size}, {graph.mode}: {len(graph.nodes)} operators")
+    print(format_table(graph, depth))
+    bounds = [f"counted as an upper bound: {what}" for what in graph.meta.get("upper_bounds", [])]
+    warn([*bounds, *graph.meta.get("approximated", [])])
+
+
+def _print_operators(model: str, graph: OpGraph) -> None:
     from prenet_gnn.cli._text import bytes_text, count_text, print_table, warn
 
     print(f"{model}, batch {graph.batch_size}, {graph.mode}: {len(graph.nodes)} operators")
