@@ -90,12 +90,14 @@ def load_checkpoint(folder: str | Path | None = None) -> Checkpoint:
     Raises:
         CheckpointError: Files are missing, damaged, too large, or of another schema.
     """
+    from safetensors import SafetensorError
+
     source = Path(folder) if folder is not None else SHIPPED
     description = _description(source)
     data = _weights(source, description)
     try:
         return _build(description, data)
-    except (KeyError, TypeError, ValueError, RuntimeError, ConfigError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, SafetensorError) as error:
         text = " ".join(str(error).split())[:200]
         raise CheckpointError(
             f"the weights in '{source}' do not fit their description: {text}. Train again with "
@@ -114,7 +116,7 @@ def _description(source: Path) -> dict[str, Any]:
             f"'{source}' holds no weights ({DESCRIPTION} is not readable): name a folder that "
             "`prenet train` wrote."
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CheckpointError(
             f"'{path}' is damaged: it is no JSON. Copy the weights again."
         ) from None

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +119,7 @@ def read_rows(path: str | Path) -> tuple[list[str], list[dict[str, str]]]:
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError) as error:
+    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"{path} is not a readable CSV table in UTF-8 ({error}).") from error
     reader = csv.DictReader(io.StringIO(text, newline=""), restkey="", restval="")
     try:

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import tempfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,11 +174,11 @@ def from_json(source: str | Path) -> OpGraph:
         try:
             raw = path.read_bytes()
             text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
-        except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
+        except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
             raise TraceError(f"cannot read graph {name}: {error}") from None
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise TraceError(f"{name} is no JSON: {error}") from None
     if not isinstance(data, dict):
         raise TraceError(f"{name} holds no graph; write one with graph.to_json")

@@ -82,7 +82,7 @@ def read_device_file(path: Path) -> Hardware:
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"Device file '{path}' cannot be read: {reason}") from error
     if isinstance(values, dict) and isinstance(values.get("device"), list):

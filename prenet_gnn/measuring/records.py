@@ -6,7 +6,9 @@ import gzip
 import hashlib
 import json
 import logging
+import math
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -123,6 +125,7 @@ class MeasuredRecord:
         if self.status not in STATUSES:
             raise DataError(f"status '{self.status}' is not known. Allowed: {', '.join(STATUSES)}.")
         object.__setattr__(self, "samples_s", tuple(self.samples_s))
+        _check_values(self)
         operators = tuple((str(n), float(s), int(c)) for n, s, c in self.operators)
         object.__setattr__(self, "operators", operators)
 
@@ -171,6 +174,21 @@ class MeasuredRecord:
             return cls(**values)
         except (TypeError, ValueError) as error:
             raise DataError(f"record cannot be used: {error}") from None
+
+
+def _check_values(record: MeasuredRecord) -> None:
+    """Refuses what no measurement can give; a file may have been written by hand."""
+    if not isinstance(record.model, str) or not record.model:
+        raise DataError("model must be a text.")
+    if type(record.batch_size) is not int or record.batch_size < 1:
+        raise DataError(f"batch_size must be a whole number above zero, not {record.batch_size!r}.")
+    for name in ("seconds", "forward_s", "backward_s", "optimizer_s"):
+        value = getattr(record, name)
+        # A phase may be shorter than the clock's tick, a whole iteration may not.
+        lowest = 0.0 if name != "seconds" else 1e-12
+        known = type(value) in (int, float) and lowest <= value < math.inf
+        if value is not None and not known:
+            raise DataError(f"{name} must be a positive number of seconds, not {value!r}.")
 
 
 def _rounded(value: Any) -> Any:
@@ -246,7 +264,7 @@ def append_record(path: Path | str, record: MeasuredRecord) -> None:
 def _lines(path: Path) -> list[bytes]:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot read {path}: {error}.") from None
     return data.split(b"\n")
 
@@ -276,7 +294,7 @@ def read_records(path: Path | str, notes: list[str] | None = None) -> tuple[Meas
             continue
         try:
             records.append(MeasuredRecord.from_dict(json.loads(line)))
-        except (ValueError, DataError) as error:
+        except (ValueError, RecursionError, DataError) as error:
             raise DataError(f"{path} line {number} cannot be used: {error}") from None
     return tuple(records)
 
