@@ -1,9 +1,12 @@
 """How the error on a new device falls with 1, 3, 10, 30 measurements, against plain rescaling.
 
-    python -m experiments.calibration_curve RECORDS --weights runs/without_the_device
+    python -m experiments.calibration_curve --fold 1 --weights FOLDER [--write]
+    python -m experiments.calibration_curve RECORDS [--weights FOLDER]
 
-RECORDS is a file of `prenet measure` of a device that the weights were not trained on. Points are
-drawn at random for the fit, by model, and all models that were not drawn are predicted.
+With --fold, each device that the fold holds out is in turn pretended to be new; the weights must
+have been trained without them (`python -m experiments.accuracy --fold 1` keeps its network beside
+its result). RECORDS is a file of `prenet measure` instead. Points are drawn at random for the fit,
+by model, and all models that were not drawn are predicted.
 """
 
 from __future__ import annotations
@@ -14,31 +17,19 @@ import random
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from prenet_gnn.calibrated import GraphSource
-from prenet_gnn.calibration import MODEL_NOISE, describe, fit_factors, measured_device
+from experiments.calibration_points import Point, held_out_points, points_of
+from experiments.provenance import provenance, write_result
+from prenet_gnn.calibration import MODEL_NOISE, fit_factors
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.measuring.records import MeasuredRecord, read_records
+from prenet_gnn.measuring.records import read_records
 
 COUNTS = (0, 1, 3, 10, 30)
 REPEATS = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One measurement beside its prediction without corrections."""
-
-    model: str
-    features: Mapping[str, float]
-    predicted_s: float
-    measured_s: float
-
-    @property
-    def log_ratio(self) -> float:
-        """Logarithm of measured over predicted."""
-        return math.log(self.measured_s / self.predicted_s)
+# A device with fewer models says little about a curve.
+FEWEST_MODELS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,10 @@ def curve(
     standard deviation of the calibrated error over the repeats.
     """
     steps = []
-    models = sorted({point.model for point in points})
+    by_model: dict[str, list[Point]] = {}
+    for point in points:
+        by_model.setdefault(point.model, []).append(point)
+    models = sorted(by_model)
     for count in counts:
         if count >= len(models):
             continue
@@ -68,7 +62,7 @@ def curve(
         for repeat in range(repeats if count else 1):
             rng = random.Random(f"{seed}/{count}/{repeat}")
             chosen = set(rng.sample(models, count))
-            fit = [rng.choice([p for p in points if p.model == m]) for m in sorted(chosen)]
+            fit = [rng.choice(by_model[model]) for model in sorted(chosen)]
             test = [p for p in points if p.model not in chosen]
             errors.append(_calibrated_error(fit, test))
             plain.append(_rescaled_error(fit, test))
@@ -94,39 +88,84 @@ def _rescaled_error(fit: Sequence[Point], test: Sequence[Point]) -> float:
     return _mape([(p.predicted_s * factor, p.measured_s) for p in test])
 
 
-def points_of(records: Sequence[MeasuredRecord], weights: Path | None) -> list[Point]:
-    """Predicts every record of a whole model; single layers are left out."""
-    from prenet_gnn.predictor import load_predictor
-
-    predictor, graphs = load_predictor(weights), GraphSource()
+def mean_curve(curves: Mapping[str, Sequence[Step]]) -> list[Step]:
+    """Mean over the devices that have every count, each weighing the same."""
+    counts = [set(step.count for step in steps) for steps in curves.values()]
+    shared = sorted(set.intersection(*counts)) if counts else []
     found = []
-    for record in records:
-        if record.seconds is None or record.model.startswith("layer:"):
-            continue
-        prediction = predictor.predict(graphs(record), measured_device(record), record.workload)
-        features = describe(prediction, record.workload)
-        found.append(Point(record.model, features, prediction.seconds, record.seconds))
+    for count in shared:
+        steps = [next(s for s in steps if s.count == count) for steps in curves.values()]
+        found.append(
+            Step(
+                count,
+                statistics.fmean(s.calibrated for s in steps),
+                statistics.fmean(s.rescaled for s in steps),
+                statistics.fmean(s.spread for s in steps),
+            )
+        )
     return found
 
 
+def show(title: str, steps: Sequence[Step]) -> None:
+    """Prints a curve as a table."""
+    print(f"\n{title}\n\n| measurements | calibrated | one factor |\n|---|---|---|")
+    for step in steps:
+        calibrated = f"{step.calibrated:.1f}% ± {step.spread:.1f}"
+        print(f"| {step.count} | {calibrated} | {step.rescaled:.1f}% |")
+
+
+def _points(arguments: argparse.Namespace) -> dict[str, list[Point]]:
+    if arguments.records is not None:
+        from prenet_gnn.predictor import load_predictor
+
+        predictor = load_predictor(arguments.weights)
+        return {str(arguments.records): points_of(read_records(arguments.records), predictor)}
+    return held_out_points(arguments.weights, arguments.fold)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the curve as a table."""
+    """Prints the curves as tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("records", type=Path, help=".jsonl or .jsonl.gz file of one device")
+    parser.add_argument("records", type=Path, nargs="?", help=".jsonl or .jsonl.gz of one device")
     parser.add_argument("--weights", type=Path, help="folder with weights; default: the shipped")
+    parser.add_argument("--fold", type=int, choices=range(5), help="use the devices it holds out")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="random draws per count")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true", help="keep the curves in results/")
     arguments = parser.parse_args(argv)
+    if (arguments.records is None) == (arguments.fold is None):
+        parser.error("give either RECORDS or --fold")
+    if arguments.fold is not None and arguments.weights is None:
+        parser.error("--fold needs --weights: the shipped weights have seen most devices")
     try:
-        points = points_of(read_records(arguments.records), arguments.weights)
+        points = _points(arguments)
     except PreNetError as error:
         print(f"calibration_curve: {error}", file=sys.stderr)
         return 1
-    print(f"{len(points)} points of {len({p.model for p in points})} models")
-    print("| measurements | calibrated | one factor |\n|---|---|---|")
-    for step in curve(points, repeats=arguments.repeats):
-        print(
-            f"| {step.count} | {step.calibrated:.1f}% ± {step.spread:.1f} | {step.rescaled:.1f}% |"
+    curves: dict[str, list[Step]] = {}
+    sizes: dict[str, dict[str, int]] = {}
+    for device, found in sorted(points.items()):
+        models = len({point.model for point in found})
+        sizes[device] = {"rows": len(found), "models": models}
+        if models >= FEWEST_MODELS:
+            curves[device] = curve(found, repeats=arguments.repeats, seed=arguments.seed)
+            show(f"{device}: {len(found)} points of {models} models", curves[device])
+        else:
+            print(f"\n{device}: only {models} models, left out")
+    mean = mean_curve(curves)
+    if len(curves) > 1:
+        show(f"mean of {len(curves)} devices", mean)
+    if arguments.write:
+        name = "calibration" if arguments.fold is None else f"calibration-fold{arguments.fold}"
+        facts = provenance(
+            f"python -m experiments.calibration_curve --fold {arguments.fold} --weights FOLDER",
+            fold=arguments.fold,
+            seed=arguments.seed,
+            repeats=arguments.repeats,
         )
+        tables = {device: [asdict(step) for step in steps] for device, steps in curves.items()}
+        mean_rows = [asdict(step) for step in mean]
+        write_result(name, {**facts, "sizes": sizes, "mean": mean_rows, "devices": tables})
     return 0
 
 

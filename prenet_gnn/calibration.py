@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KIND = "prenet-calibration"
-# Prior standard deviations of the logarithm of each factor. The common factor is nearly free;
-# the others say how far efficiencies differ between operator families on one device.
+# Prior standard deviations of the logarithm of each factor. The common factor is as wide as the
+# errors on new devices are; the others say how far efficiencies differ between operator families
+# on one device.
 PRIORS = {
-    "all": 1.0,
+    "all": 0.5,
     "train": 0.1,
     "conv": 0.3,
     "matmul": 0.3,
@@ -68,14 +69,21 @@ def family_of(operator: str) -> str:
 
 def describe(prediction: Prediction, workload: Workload) -> dict[str, float]:
     """What a prediction consists of, as the values that the factors' logarithms are weighed by."""
+    return features_of(prediction.by_operator(), prediction.host_s, prediction.device_s, workload)
+
+
+def features_of(
+    operator_s: Mapping[str, float], host_s: float, device_s: float, workload: Workload
+) -> dict[str, float]:
+    """The same from its parts: seconds by operator, of the host and of the device."""
     features = {"all": 1.0, "train": float(workload.mode == "train")}
-    seconds = {name: max(part_s, 0.0) for name, part_s in prediction.by_operator().items()}
+    seconds = {name: max(part_s, 0.0) for name, part_s in operator_s.items()}
     total = sum(seconds.values())
     for operator, part_s in seconds.items():
         family = family_of(operator)
         features[family] = features.get(family, 0.0) + (part_s / total if total > 0 else 0.0)
-    both = prediction.host_s + prediction.device_s
-    features["launch"] = prediction.host_s / both if both > 0 else 0.0
+    both = host_s + device_s
+    features["launch"] = host_s / both if both > 0 else 0.0
     features["compiled"] = float(workload.compiled)
     features["channels_last"] = float(workload.channels_last)
     if workload.precision != "fp32":
@@ -139,7 +147,7 @@ class Calibration:
         """
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"a calibration is JSON: {error}.") from None
         if not isinstance(values, dict) or values.get("kind") != KIND:
             raise CheckpointError("this is no calibration; make one with 'prenet calibrate'.")

@@ -1,0 +1,170 @@
+"""Measurements beside their predictions: of a records file, or of devices that a fold holds out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prenet_gnn.calibrated import GraphSource
+from prenet_gnn.calibration import describe, features_of, measured_device
+from prenet_gnn.errors import CheckpointError
+from prenet_gnn.measuring.records import MeasuredRecord
+
+if TYPE_CHECKING:
+    from prenet_gnn.predictor import Predictor
+    from prenet_gnn.training.fit import Fitted
+    from prenet_gnn.training.folds import Fold
+    from prenet_gnn.training.rows import Rows
+
+# Rows of one forward pass through the network; only memory depends on it.
+ROWS_PER_BATCH = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measurement beside its prediction without corrections."""
+
+    model: str
+    features: Mapping[str, float]
+    predicted_s: float
+    measured_s: float
+
+    @property
+    def log_ratio(self) -> float:
+        """Logarithm of measured over predicted."""
+        return math.log(self.measured_s / self.predicted_s)
+
+
+def points_of(records: Sequence[MeasuredRecord], predictor: Predictor) -> list[Point]:
+    """Predicts every record of a whole model; single layers are left out."""
+    graphs, found = GraphSource(), []
+    for record in records:
+        if record.seconds is None or record.model.startswith("layer:"):
+            continue
+        prediction = predictor.predict(graphs(record), measured_device(record), record.workload)
+        features = describe(prediction, record.workload)
+        found.append(Point(record.model, features, prediction.seconds, record.seconds))
+    return found
+
+
+def held_out_points(
+    weights: Path, number: int, kinds: Sequence[str] = ("unseen-device",)
+) -> dict[str, list[Point]]:
+    """Points of every machine that a fold holds out, by networks that have not seen its device.
+
+    A machine is a device with one source and framework version, as a user has one of each.
+
+    Args:
+        weights: Folder of `prenet train`, or the one in which `experiments.accuracy` keeps the
+            network of its fold.
+        number: The fold.
+        kinds: Kinds of test rows of the fold; `unseen-both` adds families that the networks have
+            not seen either.
+
+    Raises:
+        CheckpointError: The weights are missing, or were fitted to one of the devices.
+    """
+    from prenet_gnn.training.folds import joint_fold
+    from prenet_gnn.training.run import prepare_rows
+
+    rows = prepare_rows(None)
+    fold = joint_fold(rows.frame, number)
+    networks = load_networks(weights, rows, fold)
+    chosen = np.sort(np.concatenate([fold.test[kind] for kind in kinds]))
+    points: dict[str, list[Point]] = {}
+    for start in range(0, len(chosen), ROWS_PER_BATCH):
+        part = chosen[start : start + ROWS_PER_BATCH]
+        for i, point in zip(part, _predicted(networks, rows, part), strict=True):
+            row = rows.frame.iloc[int(i)]
+            points.setdefault(f"{row.gpu}, {row.source}, {row.framework}", []).append(point)
+    return points
+
+
+def load_networks(folder: Path, rows: Rows, fold: Fold) -> list[Fitted]:
+    """Networks of a checkpoint, or of a training run of `experiments.accuracy`."""
+    from prenet_gnn.checkpoint import DESCRIPTION, load_checkpoint
+    from prenet_gnn.training.fit import Fitted
+
+    if (folder / "last.ckpt").is_file() and not (folder / DESCRIPTION).is_file():
+        return [_unfinished(folder, rows, fold)]
+    checkpoint = load_checkpoint(folder)
+    seen = sorted(set(checkpoint.facts.get("devices", ())) & set(fold.devices))
+    if seen:
+        raise CheckpointError(
+            f"'{folder}' was fitted to rows of {', '.join(seen)}: name weights that were trained "
+            "without this fold."
+        )
+    return [Fitted(model, checkpoint.latents, []) for model in checkpoint.models]
+
+
+def _unfinished(folder: Path, rows: Rows, fold: Fold) -> Fitted:
+    """The state that `experiments.accuracy` keeps while it fits; its settings lie beside it."""
+    import torch
+
+    from prenet_gnn.model.network import ModelConfig, TimeGNN
+    from prenet_gnn.training.fit import Fitted
+
+    facts: dict[str, Any] = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
+    if facts["held_out_devices"] != list(fold.devices):
+        raise CheckpointError(f"'{folder}' holds out other devices than this fold.")
+    latents = rows.latents(fold.train)
+    config = replace(
+        ModelConfig.from_dict(facts["config"]["model"]),
+        device_latents=len(latents.devices) + 1,
+        host_latents=len(latents.hosts) + 1,
+        framework_latents=len(latents.frameworks) + 1,
+    )
+    network = TimeGNN(config)
+    state = torch.load(folder / "last.ckpt", weights_only=True)
+    network.load_state_dict(state["model"])
+    return Fitted(network.eval(), latents, [])
+
+
+def _predicted(networks: Sequence[Fitted], rows: Rows, chosen: np.ndarray) -> list[Point]:
+    """Mean of the networks' logarithms; the shares are those of the first."""
+    import torch
+
+    from prenet_gnn.model.batch import collate
+
+    with torch.inference_mode():
+        answers = []
+        for fitted in networks:
+            samples = [rows.sample(int(i), fitted.latents) for i in chosen]
+            answers.append((samples, fitted.model(collate(samples))))
+    samples, times = answers[0]
+    totals = np.exp(np.mean([t.total.clamp(min=1e-9).log().numpy() for _, t in answers], axis=0))
+    start, points = 0, []
+    for place, i in enumerate(chosen):
+        end = start + len(samples[place].encoded.operators)
+        operator_s = _operator_seconds(samples[place], times.node[start:end].numpy())
+        if "optimizer" in samples[place].workload.phases:
+            operator_s["(optimizer)"] = float(times.optimizer[place] + times.zero_grad[place])
+        features = features_of(
+            operator_s,
+            float(times.host[place]),
+            float(times.device[place]),
+            samples[place].workload,
+        )
+        model = f"{rows.frame.library.iat[int(i)]}:{rows.frame.model.iat[int(i)]}"
+        points.append(Point(model, features, float(totals[place]), float(rows.seconds[int(i)])))
+        start = end
+    return points
+
+
+def _operator_seconds(sample: Any, node_s: np.ndarray) -> dict[str, float]:
+    from tracing.vocab import KINDS
+
+    phases = sample.workload.phases
+    timed = np.array([float("forward" in phases), float("backward" in phases)])
+    seconds = (node_s @ timed) * sample.encoded.counts
+    kinds = sample.encoded.numbers[:, : len(KINDS)].argmax(axis=1)
+    found: dict[str, float] = {}
+    for kind, part_s in zip(kinds, seconds, strict=True):
+        found[KINDS[kind]] = found.get(KINDS[kind], 0.0) + float(part_s)
+    return found
