@@ -2,7 +2,9 @@
 
     python -m experiments.pack_records layers.jsonl experiments/records/NAME.jsonl.gz
 
-Failed points (status `error` or `crash`) are left out and counted; `oom` is a result and stays.
+With --hardware the records get a name of the catalogue, which then stands for the specifications
+that were measured beside them. Failed points (status `error` or `crash`) are left out and counted;
+`oom` is a result and stays.
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prenet_gnn.errors import PreNetError
+from prenet_gnn.hardware import get_hardware
 from prenet_gnn.measuring.records import MeasuredRecord, read_records, write_gzip
 
 
-def packed(records: Sequence[MeasuredRecord], samples: int) -> list[MeasuredRecord]:
+def packed(
+    records: Sequence[MeasuredRecord], samples: int, hardware: str | None = None
+) -> list[MeasuredRecord]:
     """The last record of each point, in a fixed order, with at most so many samples."""
+    if hardware is not None:
+        name = get_hardware(hardware).name
+        records = [dataclasses.replace(r, hardware=name, hardware_entry=None) for r in records]
     last = {record.key: record for record in records if record.status in ("ok", "oom")}
     ordered = sorted(last.values(), key=lambda r: (r.model, r.batch_size, r.mode, r.key))
     return [dataclasses.replace(r, samples_s=r.samples_s[:samples]) for r in ordered]
@@ -31,13 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("source", type=Path, nargs="+", help=".jsonl files of `prenet measure`")
     parser.add_argument("target", type=Path, help=".jsonl.gz file to write")
     parser.add_argument("--samples", type=int, default=50, help="samples to keep per record")
+    parser.add_argument("--hardware", help="catalogue name of the device that was measured")
     arguments = parser.parse_args(argv)
     try:
         records = [record for path in arguments.source for record in read_records(path)]
+        kept = packed(records, arguments.samples, arguments.hardware)
     except PreNetError as error:
         print(f"pack_records: {error}", file=sys.stderr)
         return 1
-    kept = packed(records, arguments.samples)
     size = write_gzip(arguments.target, kept)
     counts = Counter(f"{r.model.partition(':')[0]} {r.mode}" for r in kept)
     print(f"{arguments.target}: {len(kept)} records, {size / 1e6:.2f} MB, {dict(counts)}")

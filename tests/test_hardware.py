@@ -47,7 +47,7 @@ def test_entry_is_plausible(device: Hardware) -> None:
     assert device.confidence in {"high", "medium", "low"}
     assert device.vendor and device.architecture and 2010 <= device.launch_year <= 2030
     assert 2e9 < device.memory_bytes < 1e12
-    assert 5e10 < device.memory_bytes_per_s < 2e13
+    assert (5e9 if device.kind == "cpu" else 5e10) < device.memory_bytes_per_s < 2e13
     assert device.tdp_w is None or 10 <= device.tdp_w <= 2000
     if device.fp32_cores and device.boost_clock_hz and device.kind == "gpu":
         ratio = device.peak_flops_per_s("fp32") / (2 * device.fp32_cores * device.boost_clock_hz)

@@ -57,13 +57,19 @@ def device_name(device: torch.device) -> str:
 
 
 def catalogue_name(name: str) -> str | None:
-    """The catalogue's name for a device, or None where the catalogue does not know it."""
+    """The catalogue's name for a device, or None where the catalogue does not know it.
+
+    A CPU counts as known under its full name alone: machines with a part of a chip call it alike.
+    """
     from prenet_gnn.hardware import get_hardware
 
     try:
-        return str(get_hardware(name).name)
+        found = get_hardware(name)
     except UnknownHardwareError:
         return None
+    if found.kind == "cpu" and name not in (found.name, *found.aliases):
+        return None
+    return str(found.name)
 
 
 def _version(library: str) -> str | None:
