@@ -44,9 +44,11 @@ def open_storage(address: str) -> Any:
         except OSError as error:
             raise ConfigError(f"cannot open the study '{path}': {error.strerror}.") from None
     from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.pool import NullPool
 
     try:
-        return optuna.storages.RDBStorage(address, engine_kwargs={"pool_pre_ping": True})
+        # Trials take a minute: a connection for each question, and none that a server may cut off.
+        return optuna.storages.RDBStorage(address, engine_kwargs={"poolclass": NullPool})
     except (SQLAlchemyError, ImportError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"cannot open the study at '{_hidden(address)}': {reason}") from None
