@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tracing import TensorSpec, trace
 from tracing.memory import activation_timeline, saved_bytes
+from tracing.storages import Kept
 
 
 def kept_by_autograd(model: nn.Module, args: tuple[torch.Tensor, ...]) -> int:
@@ -269,3 +270,20 @@ def test_a_checkpointed_region_comes_back_in_the_backward_pass() -> None:
     timeline = activation_timeline(graph)
     assert timeline.saved_bytes < activation_timeline(plain).saved_bytes
     assert timeline.peak.phase == "backward"
+
+
+def test_autocast_shares_copies_of_weights_alone() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.lin = nn.LayerNorm(16), nn.Linear(16, 16, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.norm(x)
+            return self.lin(x) + self.lin(x)
+
+    graph = trace(Twice(), (torch.zeros(8, 16),), loss="none")
+    half = Kept(graph, casts=lambda node, i: node.input_specs[i].bytes // 2 * (node.op == "linear"))
+    copies = sorted(size for key, size in half.all.items() if key[0] == "cast")
+    # each call converts the activation anew, and the weight is converted once
+    assert copies == [8 * 16 * 2] * 2 + [16 * 16 * 2]

@@ -10,6 +10,7 @@ import pytest
 from experiments.tracing_tables import coverage, golden, speed
 from experiments.tracing_tables.common import attempt, make
 from experiments.tracing_tables.kinds import all_kinds
+from tracing import trace
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 GROUPS = ("input", "region", "layer", "model", "geometric")
@@ -20,6 +21,17 @@ ZOO = (
 ).split()
 # Named in the graph and in a warning; they have no formula.
 UNKNOWN = {"prenet_tables.double.default", "aten.linalg_solve.default"}
+# FLOPs by hand, forward and backward; a linear layer of 16 x 16 on 4 rows is 2,048.
+HAND = {
+    "region:compiled part": (2 * 4096 + 2048, 2 * 4096 + 4096 + 2 * 2048),
+    "region:lazy": (2048, 2048),
+    "model:autograd.Function": (2048, 2048),
+    "model:torch.vmap": (2048, 2048),
+    "model:torch.cond": (2048, 2048),
+    "model:gradient penalty": (2 * 2048, 2 * 2048),
+    # projection, then 4 x 2 x 2 x 6 x 6 x 8 for the scores and their use; five products back
+    "model:flex_attention": (6144 + 4608, 6144 + 5 * 4608 // 2),
+}
 # At least this part of each library, in percent.
 WANTED = {"timm": 100, "torchvision": 98, "transformers": 95, **dict.fromkeys(GROUPS, 100)}
 
@@ -47,6 +59,20 @@ def test_kinds(group: str, capsys: pytest.CaptureFixture[str]) -> None:
         rows = list(make(coverage.STUDY, keys))
         print("\n".join(coverage.summary(rows)))
     check(rows)
+    costs = {row["model"]: (row["forward_flops"], row["backward_flops"]) for row in rows}
+    assert {key: costs[key] for key in HAND if key in costs} == {
+        key: value for key, value in HAND.items() if key in costs
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "note"), [("torch.cond", "costlier branch"), ("flex_attention", "full square")]
+)
+def test_approximations_are_named(kind: str, note: str, caplog: pytest.LogCaptureFixture) -> None:
+    model, args, kwargs = all_kinds()[f"model:{kind}"]()
+    graph = trace(model, args, kwargs)
+    assert any(note in text for text in graph.meta["approximated"])
+    assert note in caplog.text
 
 
 def test_libraries(capsys: pytest.CaptureFixture[str]) -> None:

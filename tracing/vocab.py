@@ -23,6 +23,7 @@ _OPS: dict[str, str] = {
     "linear": "linear addmm _weight_norm_linear",
     "matmul": "matmul mm bmm baddbmm addbmm mv addmv dot vdot inner einsum bilinear tensordot "
     "chain_matmul _trilinear linalg_multi_dot linalg_vecdot addr outer ger kron _grouped_mm "
+    "grouped_mm_fallback "
     "cdist _cdist_forward _euclidean_dist",
     "attention": "scaled_dot_product_attention _scaled_dot_product_flash_attention "
     "_scaled_dot_product_efficient_attention _native_multi_head_attention "
@@ -109,7 +110,7 @@ _OPS: dict[str, str] = {
     "is_floating_point result_type wait_tensor _add_batch_dim _remove_batch_dim _wrap_for_grad "
     "_unwrap_for_grad",
 }
-_NAMESPACES = words("aten torch torchvision higher_order prims _operator")
+_NAMESPACES = words("aten torch torchvision transformers higher_order prims _operator")
 OP_KIND: dict[str, str] = {op: kind for kind, ops in _OPS.items() for op in ops.split()}
 # Calls of kind `view` that copy when the input's strides do not allow a view.
 MAY_COPY = words("reshape flatten ravel reshape_as contiguous to type_as float half")
