@@ -103,7 +103,7 @@ def reductions(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     first, last = means[FEATURE_SETS[0]], means[FEATURE_SETS[-1]]
     found = pd.DataFrame({"without_ms": first, "with_ms": last})
     found["reduction_percent"] = 100 * (1 - last / first)
-    return found.reset_index()
+    return found.dropna().reset_index()
 
 
 def conclusions(rmse: pd.DataFrame, unseen: pd.DataFrame) -> dict[str, Any]:

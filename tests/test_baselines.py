@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 
 from prenet_gnn.baselines import BASELINES, get_baseline, register_baseline
+from prenet_gnn.baselines.pooling import FEATURE_SETS, columns_of
+from prenet_gnn.baselines.regressors import REGRESSORS, make_regressor
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.metrics import mape
 
@@ -86,3 +88,26 @@ def test_names_are_checked():
         get_baseline("median")
     with pytest.raises(ConfigError, match="already"):
         register_baseline("mean")(BASELINES["mean"])
+
+
+def test_feature_sets_are_nested():
+    table = pd.DataFrame(columns=["batch_size", "flops_conv", "bytes_input", "time_memory"])
+    sets = [columns_of(table, name) for name in FEATURE_SETS]
+    assert [len(names) for names in sets] == [1, 2, 3, 4]
+    assert sets[-1] == list(table.columns)
+    with pytest.raises(ConfigError, match="Allowed: Baseline"):
+        columns_of(table, "CM")
+
+
+def test_column_of_zeros_that_is_none_in_other_rows_does_not_blow_up():
+    rows, seconds = make_rows()
+    rows["rare"] = 0.0
+    predicted = get_baseline("linear").fit(rows, seconds).predict(rows.assign(rare=1e6))
+    assert np.isfinite(predicted).all()
+
+
+def test_every_regressor_has_a_name_and_a_wrong_name_is_an_error():
+    with pytest.raises(ConfigError, match="Allowed: linear, forest"):
+        make_regressor("tree")
+    for name in REGRESSORS:
+        assert hasattr(make_regressor(name), "predict")

@@ -89,7 +89,9 @@ class Mlp:
             epochs = max(self.epochs, 3000 * self.batch_size // max(len(y), 1) // 4)
             self._net.train()
             for _ in range(min(epochs, 300)):
-                for part in torch.randperm(len(y)).split(self.batch_size):
+                order = torch.randperm(len(y))
+                for start in range(0, len(y), self.batch_size):
+                    part = order[start : start + self.batch_size]
                     loss = nn.functional.mse_loss(self._net(inputs[part])[:, 0], target[part])
                     optimizer.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
