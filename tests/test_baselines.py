@@ -84,7 +84,7 @@ def test_linear_uses_every_numeric_column_and_beats_flops_alone():
 
 
 def test_names_are_checked():
-    with pytest.raises(ConfigError, match="Allowed: .*mean"):
+    with pytest.raises(ConfigError, match=r"Allowed: .*mean"):
         get_baseline("median")
     with pytest.raises(ConfigError, match="already"):
         register_baseline("mean")(BASELINES["mean"])
