@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.errors import CheckpointError, DataError
+from prenet_gnn.files import write_whole
 from prenet_gnn.measuring.records import MeasuredRecord
 from prenet_gnn.workload import Workload
 
@@ -173,9 +174,9 @@ class Calibration:
         return self
 
     def save(self, path: Path | str) -> None:
-        """Writes the corrections to a JSON file."""
+        """Writes the corrections to a JSON file, whole or not at all."""
         try:
-            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+            write_whole(path, self.to_json() + "\n")
         except OSError as error:
             raise CheckpointError(f"cannot write {path}: {error.strerror}.") from None
 
