@@ -47,7 +47,7 @@ def make_regressor(name: str, seed: int = 0) -> Regressor:
     elif name == "boosting":
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        made = HistGradientBoostingRegressor(max_iter=200, random_state=seed)
+        made = HistGradientBoostingRegressor(max_iter=300, random_state=seed)
     elif name == "xgboost":
         from xgboost import XGBRegressor
 
