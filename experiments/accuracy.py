@@ -63,20 +63,27 @@ def run(fold_number: int, config: Path, seed: int, changes: list[str], out: Path
     import torch
 
     from prenet_gnn.data.families import families
+    from prenet_gnn.data.splits import chip_name
     from prenet_gnn.evaluation import score_fold
     from prenet_gnn.training.fit import fit, predict_rows
     from prenet_gnn.training.folds import joint_fold
-    from prenet_gnn.training.run import load_config, prepare_rows
+    from prenet_gnn.training.run import load_config, prepare_operators, prepare_rows
 
     settings = load_config(config, changes, seed)
     rows = prepare_rows(None)
     fold = joint_fold(rows.frame, fold_number)
+    operators = prepare_operators(None) if settings.train.operators_per_step else None
+    if operators is not None:
+        held = {chip_name(device) for device in fold.devices}
+        seen = [chip_name(str(device)) not in held for device in operators.frame["gpu"]]
+        operators = operators.only(np.flatnonzero(seen))
     fitted = fit(
         rows,
         fold.train,
         np.zeros(0, dtype=np.int64),
         settings.model,
         settings.train,
+        operators=operators,
         folder=out.with_suffix(""),
         report=lambda epoch, figures: print(epoch, figures, flush=True),
     )

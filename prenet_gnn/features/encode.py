@@ -68,7 +68,8 @@ def encode(template: Template, batch_size: int, precision: str) -> Encoded:
     pairs = list(zip(nodes, template.lowered, strict=True))
     work = np.stack([work_of(n, low) for n, low in pairs]) if pairs else np.zeros((0, 8))
     numbers = [
-        describe(n, low, w[0] + w[1], w[2] + w[3]) for (n, low), w in zip(pairs, work, strict=True)
+        describe(n, low, lies, w[0] + w[1], w[2] + w[3])
+        for (n, low), lies, w in zip(pairs, template.formats, work, strict=True)
     ]
     sizes = np.array([_out_bytes(n.output.numel, low.item_out) for n, low in pairs])
     edge_numbers = np.zeros((template.edges.shape[1], 3), dtype=np.float32)

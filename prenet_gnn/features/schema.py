@@ -13,8 +13,9 @@ from tracing.vocab import KINDS
 if TYPE_CHECKING:
     from prenet_gnn.precision import Lowered
     from tracing import OpNode
+    from tracing.memory_format import Format
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # Operators that get an embedding of their own; all others share one by kind.
 OPERATORS = tuple(
@@ -93,6 +94,7 @@ NUMBERS = (
     "log_out", "log_in_per_out", "inputs", "broadcasts", "inplace", "has_bias", "copies",
     "differentiable", "needs_input_grad", "needs_weight_grad", "training", "rank", "item_in",
     "item_out", "casts", "log_intensity", "log_channels", "small_channels", "dilation",
+    "last_in_plain", "converts_in_plain", "last_in_last", "converts_in_last", "taps", "per_sample",
 )  # fmt: skip
 WIDTH = len(KINDS) + len(NUMBERS)
 _KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
@@ -102,7 +104,9 @@ def _log(value: float) -> float:
     return math.log2(1.0 + max(value, 0.0)) / 8.0
 
 
-def describe(node: OpNode, low: Lowered, flops: float, moved_bytes: float) -> np.ndarray:
+def describe(
+    node: OpNode, low: Lowered, lies: tuple[Format, Format], flops: float, moved_bytes: float
+) -> np.ndarray:
     """Features of one call that no device enters.
 
     Returns:
@@ -110,8 +114,21 @@ def describe(node: OpNode, low: Lowered, flops: float, moved_bytes: float) -> np
     """
     row = np.zeros(WIDTH, dtype=np.float32)
     row[_KIND_INDEX.get(node.kind, _KIND_INDEX["other"])] = 1.0
-    row[len(KINDS) :] = _numbers(node, low, flops, moved_bytes)
+    plain, last = lies
+    placed = [plain.last, plain.converts, last.last, last.converts]
+    numbers = _numbers(node, low, flops, moved_bytes)
+    row[len(KINDS) :] = numbers + [float(flag) for flag in placed] + _grouping(node)
     return row
+
+
+def _grouping(node: OpNode) -> list[float]:
+    """Of a grouped convolution: multiply-adds per output, and whether each sample has a kernel."""
+    if node.kind not in ("conv", "conv_transpose"):
+        return [0.0, 0.0]
+    shape = shape_of(node)
+    grouped = shape.batch > 1
+    per_sample = grouped and len(node.sources) > 1 and node.sources[1].kind != "param"
+    return [grouped * math.log2(max(shape.inner, 1)) / 8.0, float(per_sample)]
 
 
 def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float) -> list[float]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prenet_gnn.precision import Lowered, lower, policy
+from tracing.memory_format import Format, formats
 
 if TYPE_CHECKING:
     from tracing import OpGraph, OpNode
@@ -37,6 +38,8 @@ class Template:
         edges: `(2, E)` producer and consumer class.
         edge_weight: How many tensors go along each edge of a class.
         members: For every call of the graph its class, -1 for free views.
+        formats: Memory formats of the inputs in the plain and in the channels-last layout, parallel
+            to `nodes`.
         views: Calls that only make views; they cost time on the host.
     """
 
@@ -48,6 +51,7 @@ class Template:
     edge_weight: np.ndarray
     members: np.ndarray
     views: int
+    formats: tuple[tuple[Format, Format], ...]
 
 
 def is_free(node: OpNode) -> bool:
@@ -77,8 +81,9 @@ def _producers(graph: OpGraph) -> list[list[tuple[int, int]]]:
     return through
 
 
-def _signature(node: OpNode, low: Lowered) -> Hashable:
+def _signature(node: OpNode, low: Lowered, lies: tuple[Format, Format]) -> Hashable:
     return (
+        lies,
         node.target,
         tuple((s.shape, s.dtype) for s in node.input_specs),
         tuple((s.shape, s.dtype) for s in node.output_specs),
@@ -108,7 +113,10 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
     for index in working:
         for producer, _ in feeds[index]:
             users[producer].append(index)
-    colour: dict[int, int] = _number({i: _signature(graph.nodes[i], lowered[i]) for i in working})
+    lies = list(zip(formats(graph.nodes, False), formats(graph.nodes, True), strict=True))
+    colour: dict[int, int] = _number(
+        {i: _signature(graph.nodes[i], lowered[i], lies[i]) for i in working}
+    )
     for _ in range(rounds):
         colour = _number(
             {
@@ -146,6 +154,7 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
         edges=edges,
         edge_weight=both.reshape(-1, 2),
         members=members,
+        formats=tuple(lies[i] for i in first.values()),
         views=sum(node.kind == "view" and is_free(node) for node in graph.nodes),
     )
 

@@ -22,6 +22,10 @@ OPTIMIZER_KERNELS = {"none": 0, "sgd": 1, "sgd_momentum": 3, "adam": 8, "adamw":
 # A foreach kernel takes this many tensors at a time (multi_tensor_apply's limit is near it).
 FOREACH_TENSORS = 30
 FOREACH_SINCE = (2, 0)
+# Sources of operators timed alone: each adds its own launch and synchronisation to every time.
+FLOORS = (
+    "neusight", "vidur", "eleutherai-sizing", "deepbench", "mamf", "ml-performance-prediction",
+)  # fmt: skip
 PHASE_INDEX = ("forward", "loss", "backward", "optimizer", "zero_grad", "h2d", "data_loading")
 
 
@@ -30,7 +34,8 @@ class Sample:
     """One row: an encoded graph, how it runs, where, and which latents it belongs to.
 
     `device` and `run` are the vectors of `model.device`; the latent indices are 0 for a device or
-    host that training has not seen.
+    host that training has not seen. `floor` is 0 for an iteration, else the source that timed one
+    operator alone (position in `FLOORS`, from 1).
     """
 
     encoded: Encoded
@@ -40,6 +45,7 @@ class Sample:
     device_latent: int = 0
     host_latent: int = 0
     framework_latent: int = 0
+    floor: int = 0
 
 
 @functools.cache
@@ -67,34 +73,46 @@ def step_vector(encoded: Encoded, workload: Workload) -> np.ndarray:
 
 
 def collate(samples: Sequence[Sample]) -> Data:
-    """Joins samples.
+    """Joins samples; those with the same encoded graph share its calls.
 
     Returns:
-        A `torch_geometric.data.Data` with `x (N, WIDTH)`, `operator (N,)`, `work (N, 8)`,
-        `count (N,)`, `edge_index (2, E)`, `edge_attr (E, 3)`, `batch (N,)`, and per graph `device
-        (G, 14)`, `run (G, 18)`, `phases (G, 7)`, `step (G, 5)`, `views (G,)`, `latents (G, 3)`.
+        A `torch_geometric.data.Data`. Of the N calls of the distinct graphs: `x (N, WIDTH)`,
+        `operator (N,)`, `work (N, 8)`, `count (N,)`, `edge_index (2, E)`, `edge_attr (E, 3)`. Of
+        the G samples with M calls in all: `take (M,)`, the call each of them is, `batch (M,)`, the
+        sample it belongs to, and `device (G, 14)`, `run (G, 18)`, `phases (G, 7)`, `step (G, 5)`,
+        `views (G,)`, `latents (G, 3)`, `floor (G,)`.
     """
-    sizes = np.array([len(s.encoded.operators) for s in samples])
+    place = {}
+    for sample in samples:
+        place.setdefault(id(sample.encoded), (len(place), sample.encoded))
+    graphs = [encoded for _, encoded in place.values()]
+    sizes = np.array([len(g.operators) for g in graphs])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    edges = [s.encoded.edges + start for s, start in zip(samples, starts, strict=True)]
+    edges = [g.edges + start for g, start in zip(graphs, starts, strict=True)]
+    which = np.array([place[id(s.encoded)][0] for s in samples])
+    counts = sizes[which]
+    offsets = np.cumsum(counts) - counts
+    take = np.arange(counts.sum()) + np.repeat(starts[which] - offsets, counts)
 
     def graph(rows: list[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.stack(rows).astype(np.float32))
 
     latents = [[s.device_latent, s.host_latent, s.framework_latent] for s in samples]
     return Data(
-        x=torch.from_numpy(np.concatenate([s.encoded.numbers for s in samples])),
-        operator=torch.from_numpy(np.concatenate([s.encoded.operators for s in samples])),
-        work=torch.from_numpy(np.concatenate([s.encoded.work for s in samples])).float(),
-        count=torch.from_numpy(np.concatenate([s.encoded.counts for s in samples])).float(),
+        x=torch.from_numpy(np.concatenate([g.numbers for g in graphs])),
+        operator=torch.from_numpy(np.concatenate([g.operators for g in graphs])),
+        work=torch.from_numpy(np.concatenate([g.work for g in graphs])).float(),
+        count=torch.from_numpy(np.concatenate([g.counts for g in graphs])).float(),
         edge_index=torch.from_numpy(np.concatenate(edges, axis=1)),
-        edge_attr=torch.from_numpy(np.concatenate([s.encoded.edge_numbers for s in samples])),
-        batch=torch.from_numpy(np.repeat(np.arange(len(samples)), sizes)),
+        edge_attr=torch.from_numpy(np.concatenate([g.edge_numbers for g in graphs])),
+        take=torch.from_numpy(take),
+        batch=torch.from_numpy(np.repeat(np.arange(len(samples)), counts)),
         device=graph([s.device for s in samples]),
         run=graph([s.run for s in samples]),
         phases=graph([phases_vector(s.workload) for s in samples]),
         step=graph([step_vector(s.encoded, s.workload) for s in samples]),
         views=torch.tensor([float(s.encoded.totals[4]) for s in samples]),
         latents=torch.tensor(latents, dtype=torch.int64),
+        floor=torch.tensor([s.floor for s in samples], dtype=torch.int64),
         num_nodes=int(sizes.sum()),
     )

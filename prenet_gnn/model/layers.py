@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv, GINEConv, MessagePassing, SAGEConv
+
+
+class _ScatterRows(torch.autograd.Function):
+    """Sums rows into places; its gradient is a plain selection of rows."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
+        """`out[index[i]] += rows[i]`, `(E, H)` to `(size, H)`."""
+        ctx.save_for_backward(index)
+        places = index[:, None].expand_as(rows)
+        return rows.new_zeros(size, rows.shape[1]).scatter_add_(0, places, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        """Gradient of the rows."""
+        (index,) = ctx.saved_tensors
+        return grads[0].index_select(0, index), None, None
 
 
 class OperatorConv(MessagePassing):
@@ -51,6 +70,17 @@ class OperatorConv(MessagePassing):
         ones = torch.zeros(len(x), 1, dtype=x.dtype).index_add_(0, edge_index[1], weight)
         mean: Tensor = total / ones.clamp(min=1.0)
         return mean
+
+    def aggregate(
+        self,
+        inputs: Tensor,
+        index: Tensor,
+        ptr: Tensor | None = None,
+        dim_size: int | None = None,
+    ) -> Tensor:
+        """Sums what arrives at every call."""
+        summed: Tensor = _ScatterRows.apply(inputs, index, dim_size)
+        return summed
 
     def message(self, x_j: Tensor, weight: Tensor, size_term: Tensor) -> Tensor:
         """What one call sends along an edge."""

@@ -11,22 +11,37 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.features.schema import OPERATORS, WIDTH
+from prenet_gnn.features.schema import NUMBERS, OPERATORS, WIDTH
+from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
 from tracing.vocab import KINDS
 
 # Kinds whose arithmetic is billed at a rate of its own.
 CLASSES = (("conv", "conv_transpose"), ("linear",), ("matmul", "attention"), ("rnn",))
+# Grouped convolutions run on plain lanes, not on matrix units; all the rest has little arithmetic.
+GROUPED, OTHERS = len(CLASSES), len(CLASSES) + 1
+GROUPED_COLUMNS = slice(
+    len(KINDS) + NUMBERS.index("is_depthwise"), len(KINDS) + NUMBERS.index("is_grouped") + 1
+)
+# Rate of half-precision matrix units over that of plain lanes (Ampere's and Ada's data sheets).
+MATRIX_OVER_PLAIN = 8.0
 LOSS_COLUMN = KINDS.index("loss")
 # Starting points; training moves them. A kernel takes a few microseconds at least; PyTorch
 # dispatches an operator in about ten (both as seen in launch-bound rows of the data).
 KERNEL_S = 2e-6
 CALL_S = 8e-6
 VIEW_CALLS = 0.3
+# Launch and synchronisation around one operator that is timed alone.
+FLOOR_S = 1e-5
 # Largest correction, as a natural logarithm: a factor of 20 each way.
 MAX_LOG = 3.0
 SHARPNESS = 4.0
+# Sizes of a tile of a matrix product on a multiprocessor (128 x 64, as CUTLASS and cuDNN use it),
+# its starting weight, and the starting share of traffic that a large enough cache saves.
+TILE_LOG2 = 13.0
+FILL_LOG = -1.5
+CACHE_LOGIT = -1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +53,14 @@ class ModelConfig:
         layers: Message passing steps; at most `features.template.ROUNDS`.
         conv: Message passing layer, a key of `layers.CONVS`.
         operator_embedding: Width of the embedding of operator names.
+        head_hidden: Width of the part that knows how the graph is run.
         device_hidden: Width of the part that sees device-relative numbers.
         dropout: Dropout on node embeddings.
         use_device_head: Let device-relative numbers (waves, cache, balance) correct the times.
         use_host: Model the host's dispatch as a second bound.
         use_prior: Start from the roofline; without it times come from the network alone.
+        use_fill: Count partly filled waves of tiles and the share of the traffic that the second
+            level cache takes, by a few numbers that all devices share.
         device_latents: Devices with a latent, plus one for unseen devices.
         host_latents: Pairs of device and framework with a latent, plus one.
         framework_latents: Frameworks with a latent, plus one.
@@ -52,11 +70,13 @@ class ModelConfig:
     layers: int = 2
     conv: str = "operator"
     operator_embedding: int = 8
+    head_hidden: int = 32
     device_hidden: int = 24
-    dropout: float = 0.05
+    dropout: float = 0.0
     use_device_head: bool = True
     use_host: bool = True
     use_prior: bool = True
+    use_fill: bool = True
     device_latents: int = 1
     host_latents: int = 1
     framework_latents: int = 1
@@ -78,7 +98,8 @@ class Times(NamedTuple):
     """What the network returns, in seconds.
 
     Shapes:
-        `node (N, 2)`, forward and backward of one call of every class; all others `(G,)`.
+        `node (M, 2)`, forward and backward of one call of every class of every row; all others
+        `(G,)`.
     """
 
     total: Tensor
@@ -104,18 +125,23 @@ class TimeGNN(nn.Module):
         """Starts as a plain roofline model: all corrections are zero."""
         super().__init__()
         self.config = config
-        h, formats, classes = config.hidden, len(FORMATS), len(CLASSES) + 1
+        h, formats, classes = config.hidden, len(FORMATS), len(CLASSES) + 2
         self.operator = nn.Embedding(len(OPERATORS) + 1, config.operator_embedding)
         self.encoder = nn.Sequential(
-            nn.Linear(WIDTH + config.operator_embedding + len(RUN), h),
+            nn.Linear(WIDTH + config.operator_embedding, h),
             nn.SiLU(),
             nn.Linear(h, h),
         )
         self.convs = nn.ModuleList(CONVS[config.conv](h) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)
-        self.head = nn.Sequential(nn.LayerNorm(h), nn.Linear(h, h), nn.SiLU(), nn.Linear(h, 8))
+        w = config.head_hidden
+        self.before_run = nn.Sequential(
+            nn.LayerNorm(h), nn.Linear(h, h), nn.SiLU(), nn.Linear(h, w)
+        )
+        self.run_film = nn.Linear(len(RUN), 2 * w, bias=False)
+        self.head = nn.Sequential(nn.SiLU(), nn.Linear(w, w), nn.SiLU(), nn.Linear(w, 8))
         self.device_head = nn.Sequential(
-            nn.Linear(h + 6, config.device_hidden),
+            nn.Linear(w + 6, config.device_hidden),
             nn.SiLU(),
             nn.Linear(config.device_hidden, 4),
         )
@@ -123,19 +149,26 @@ class TimeGNN(nn.Module):
             for parameter in net[-1].parameters():
                 nn.init.zeros_(parameter)
         self.rate_logits = nn.Parameter(torch.full((formats, classes, 3), math.log(1 / 3)))
+        with torch.no_grad():
+            for name in ("tf32", "half_matrix"):
+                self.rate_logits[FORMATS.index(name), GROUPED] += math.log(MATRIX_OVER_PLAIN)
         self.memory_log = nn.Parameter(torch.full((formats,), math.log(1.2)))
         self.kernel_log = nn.Parameter(torch.zeros(formats))
+        self.fill_log = nn.Parameter(torch.full((classes,), FILL_LOG))
+        self.cache_share = nn.Parameter(torch.full((2,), CACHE_LOGIT))
+        self.cache_size = nn.Parameter(torch.zeros(2))
         self.call_log = nn.Parameter(torch.zeros(2, 8))
         self.kind_calls = nn.Parameter(torch.zeros(2, len(KINDS)))
         self.run_calls = nn.Linear(len(RUN), 2, bias=False)
         self.spec_slopes = nn.Parameter(torch.zeros(3, 4))
         self.step_log = nn.Parameter(torch.zeros(6))
+        self.floor_log = nn.Parameter(torch.zeros(len(FLOORS) + 1))
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS))
         nn.init.zeros_(self.run_calls.weight)
         self.device_latent = nn.Parameter(torch.zeros(config.device_latents, 4))
         self.host_latent = nn.Parameter(torch.zeros(config.host_latents, 2))
         self.framework_latent = nn.Parameter(torch.zeros(config.framework_latents, 2))
-        index = torch.full((len(KINDS),), len(CLASSES))
+        index = torch.full((len(KINDS),), OTHERS)
         for number, kinds in enumerate(CLASSES):
             for kind in kinds:
                 index[KINDS.index(kind)] = number
@@ -143,9 +176,11 @@ class TimeGNN(nn.Module):
         self.class_of_kind: Tensor
 
     def embed(self, data: Data) -> Tensor:
-        """Embeddings of all calls, `(N, H)`; no device enters."""
-        features = [data.x, self.operator(data.operator), data.run[data.batch]]
-        x = self.encoder(torch.cat(features, dim=-1))
+        """Embeddings of all calls, `(N, H)`; neither device nor way to run enters.
+
+        So rows of one graph share this pass.
+        """
+        x = self.encoder(torch.cat([data.x, self.operator(data.operator)], dim=-1))
         for conv in self.convs:
             x = conv(x, data.edge_index, data.edge_attr)
         embedded: Tensor = self.dropout(x)
@@ -153,7 +188,10 @@ class TimeGNN(nn.Module):
 
     def forward(self, data: Data) -> Times:
         """Seconds of every call and of every graph of a batch; see `model.batch.collate`."""
-        h = self.embed(data)
+        h = self.before_run(self.embed(data))
+        data = _spread(data)
+        gain, shift = self.run_film(data.run).chunk(2, dim=-1)
+        h = torch.addcmul(shift[data.batch], h[data.take], 1.0 + gain[data.batch])
         scale = MAX_LOG * torch.tanh(self.head(h) / MAX_LOG)
         compute, memory, kernel = self._device_terms(data)
         if not self.config.use_prior:
@@ -176,18 +214,40 @@ class TimeGNN(nn.Module):
         device, batch = data.device, data.batch
         number = device[:, DEVICE.index("format")].long()
         latent, specs = self._latents(data), self._specs(device)
-        kind = data.x[:, : len(KINDS)].argmax(dim=-1)
-        logits = self.rate_logits[number[batch], self.class_of_kind[kind]]
+        logits = self.rate_logits[number[batch], self._class(data)]
         inverse = (logits - device[batch, :3]).exp().sum(dim=-1, keepdim=True)
         adjust = latent[:, 0] + specs @ self.spec_slopes[0]
         compute = data.work[:, :2] * inverse * adjust[batch, None].exp()
+        if self.config.use_fill:
+            compute = compute * (1.0 + self._waves(data))
         per_byte = (
             self.memory_log[number] - device[:, 3] + latent[:, 1] + specs @ self.spec_slopes[1]
         )
         memory = data.work[:, 2:4] * per_byte[batch, None].exp()
+        if self.config.use_fill:
+            memory = memory * (1.0 - self._cached(data))
         per_kernel = self.kernel_log[number] + latent[:, 2] + specs @ self.spec_slopes[2]
         kernel = KERNEL_S * data.work[:, 4:6] * per_kernel[batch, None].exp()
         return compute, memory, kernel
+
+    def _class(self, data: Data) -> Tensor:
+        """Which rate the arithmetic of every call runs at, `(M,)`."""
+        number: Tensor = torch.where(data.grouped, GROUPED, self.class_of_kind[data.kind])
+        return number
+
+    def _waves(self, data: Data) -> Tensor:
+        """Multiprocessors per tile of a product, weighted: `(M, 1)`; large when few are busy."""
+        tiles = 8.0 * data.x.sum(dim=-1) - TILE_LOG2
+        log = self.fill_log[self._class(data)] + data.device[data.batch, 4]
+        waves: Tensor = (log - math.log(2.0) * tiles).clamp(max=4.0).exp()
+        return waves[:, None]
+
+    def _cached(self, data: Data) -> Tensor:
+        """Share of the traffic that the second level cache saves, forward and backward `(M, 2)`."""
+        room = data.device[data.batch, 5, None] + self.cache_size
+        fits = torch.sigmoid(1.5 * (room - torch.log(1.0 + data.work[:, 2:4])))
+        share: Tensor = torch.sigmoid(self.cache_share) * fits
+        return share
 
     def _specs(self, device: Tensor) -> Tensor:
         """Four centred specifications, for slopes that are kept small: `(G, 4)`."""
@@ -200,8 +260,7 @@ class TimeGNN(nn.Module):
         self, h: Tensor, data: Data, compute: Tensor, memory: Tensor, kernel: Tensor
     ) -> Tensor:
         device, batch = data.device, data.batch
-        base = len(KINDS)
-        tiles = 8.0 * (data.x[:, base] + data.x[:, base + 1] + data.x[:, base + 2]) - 14.0
+        tiles = 8.0 * data.x.sum(dim=-1) - 14.0
         waves = (tiles - device[batch, 4] / math.log(2)) / 8.0
         cache = (torch.log2(1.0 + data.work[:, 2]) - device[batch, 5] / math.log(2)) / 8.0
         bound = torch.log10((compute[:, :1] + 1e-9) / (memory[:, :1] + 1e-9)) / 3.0
@@ -219,10 +278,10 @@ class TimeGNN(nn.Module):
             zeros = torch.zeros(graphs, *values.shape[1:], dtype=values.dtype)
             return zeros.index_add_(0, batch, values)
 
-        is_loss = data.x[:, LOSS_COLUMN : LOSS_COLUMN + 1]
+        is_loss = (data.kind == LOSS_COLUMN)[:, None].float()
         weighted = node * data.count[:, None]
         by_phase, loss = total(weighted * (1 - is_loss)), total(weighted * is_loss)
-        kind = data.x[:, : len(KINDS)].argmax(dim=-1)
+        kind = data.kind
         calls = data.work[:, 6:8] * self.kind_calls[:, kind].t().exp() * call_scale
         calls = total(calls * data.count[:, None])
         step, phases, device = data.step, data.phases, data.device
@@ -248,6 +307,8 @@ class TimeGNN(nn.Module):
             _smooth_max(device_s, host_s, self.sharpness) if self.config.use_host else device_s
         )
         total_s = torch.where(device[:, 9] > 0, device_s + 0.1 * host_s, overlapped)
+        alone = device_s + FLOOR_S * self.floor_log[data.floor].exp()
+        total_s = torch.where(data.floor > 0, alone, total_s)
         return Times(
             total=total_s + phases[:, 5] * copy,
             forward=forward,
@@ -279,6 +340,28 @@ class TimeGNN(nn.Module):
             + fixed
         )
         return host
+
+
+def _spread(data: Data) -> Data:
+    """Repeats what belongs to calls for every row that runs the graph: from `(N, ...)` to `(M, ...)`."""
+    take = data.take
+    return Data(
+        x=data.x[:, len(KINDS) : len(KINDS) + 3][take],
+        grouped=data.x[:, GROUPED_COLUMNS].any(dim=-1)[take],
+        kind=data.x[:, : len(KINDS)].argmax(dim=-1)[take],
+        work=data.work[take],
+        count=data.count[take],
+        take=take,
+        batch=data.batch,
+        device=data.device,
+        run=data.run,
+        phases=data.phases,
+        step=data.step,
+        views=data.views,
+        latents=data.latents,
+        floor=data.floor,
+        num_nodes=len(take),
+    )
 
 
 def _smooth_max(first: Tensor, second: Tensor, sharpness: Tensor) -> Tensor:

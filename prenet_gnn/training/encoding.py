@@ -17,9 +17,11 @@ from prenet_gnn.data.keys import GraphKey, graph_path
 from prenet_gnn.features.encode import Encoded, encode
 from prenet_gnn.features.template import as_training, build_template, template_key
 from prenet_gnn.precision import policy
+from prenet_gnn.training.operators import LIBRARY as OPERATOR
+from prenet_gnn.training.operators import operator_graph
 
 # Raise when features change: stored arrays of another version are not read.
-ENCODING_VERSION = "2"
+ENCODING_VERSION = "3"
 # Models of timm whose forward differs between training and inference: they are traced apart.
 OWN_TRAINING_GRAPH = ("distilled", "inception_v3", "levit")
 PARTS = tuple(f.name for f in fields(Encoded))
@@ -31,7 +33,7 @@ class EntryKey:
 
     graph: GraphKey
     precision: str
-    batch_size: int
+    batch_size: int  # 0 = as traced
 
 
 def entry_precision(precision: str) -> str:
@@ -59,7 +61,7 @@ def encode_graph(
     from tracing.loss import with_loss
 
     base = base_key(key)
-    graph = load_graph(base, folder)
+    graph = operator_graph(key) if key.library == OPERATOR else load_graph(base, folder)
     if key.attention == "eager":
         graph = eager_attention(graph)
     if key.mode == "train" and base.mode == "infer":
@@ -70,7 +72,7 @@ def encode_graph(
         name = template_key(precision)
         if name not in templates:
             templates[name] = build_template(graph, precision)
-        result.append(encode(templates[name], batch_size, precision))
+        result.append(encode(templates[name], batch_size or graph.batch_size, precision))
     return result
 
 
@@ -104,10 +106,12 @@ class Store:
         by_graph: dict[GraphKey, list[EntryKey]] = defaultdict(list)
         for key in sorted(set(wanted) - set(self.entries)):
             by_graph[key.graph].append(key)
-        jobs = [item for item in by_graph.items() if graph_path(base_key(item[0]), folder).exists()]
-        for graph in by_graph:
-            if not graph_path(base_key(graph), folder).exists():
-                self.failed[graph] = "not in the graph cache"
+        jobs = []
+        for item in by_graph.items():
+            if item[0].library == OPERATOR or graph_path(base_key(item[0]), folder).exists():
+                jobs.append(item)
+            else:
+                self.failed[item[0]] = "not in the graph cache"
         chunks = [jobs[i : i + 16] for i in range(0, len(jobs), 16)]
         if workers < 2 or len(chunks) < 4:
             results = (_encode_many(chunk, folder) for chunk in chunks)

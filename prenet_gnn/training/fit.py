@@ -23,6 +23,8 @@ from prenet_gnn.training.rows import Rows
 # Where the loss turns from squared to absolute, in natural logarithm of the time: errors below it
 # are noise of the measurement.
 BETA = 0.03
+# Share of the steps in which the learning rate rises.
+WARM_UP = 0.15
 # Rows in validation batches; only memory depends on it.
 EVAL_BATCH = 192
 
@@ -33,7 +35,8 @@ class TrainConfig:
 
     Attributes:
         epochs: Rounds of `rows_per_epoch` rows.
-        rows_per_epoch: Rows drawn per round, by weight; 0 takes every row once.
+        rows_per_epoch: Rows drawn per round, by weight; 0 takes every row once and weighs its
+            loss.
         batch_size: Rows per step.
         learning_rate: Peak of the one-cycle schedule.
         weight_decay: AdamW's decay of matrices.
@@ -42,7 +45,11 @@ class TrainConfig:
         correction_penalty: Penalty on the size of the device-relative correction.
         latent_dropout: Share of rows that see no device or host latent, so that the shared part
             stays good on its own.
+        operators_per_step: Measured operators that join every step; 0 leaves them out.
+        operator_weight: Weight of their loss.
         host_floor: Penalty that keeps framework latents small.
+        share_graphs: Put rows of one graph into one step, where they share its pass.
+        optimizer: `adamw`, or `muon` for the matrices of the network (AdamW for the rest).
         seed: Seed of everything random.
     """
 
@@ -55,7 +62,11 @@ class TrainConfig:
     spec_penalty: float = 0.02
     correction_penalty: float = 1e-3
     latent_dropout: float = 0.1
+    operators_per_step: int = 192
+    operator_weight: float = 0.2
     host_floor: float = 0.01
+    share_graphs: bool = True
+    optimizer: str = "muon"
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,6 +148,7 @@ def fit(
     model_config: ModelConfig,
     config: TrainConfig,
     *,
+    operators: Rows | None = None,
     folder: Path | None = None,
     report: Callable[[int, dict[str, float]], None] | None = None,
 ) -> Fitted:
@@ -148,6 +160,7 @@ def fit(
         validation: Indices to score after every few epochs; may be empty.
         model_config: Size of the network; numbers of latents are filled in.
         config: How to fit.
+        operators: Operators timed alone, to learn from beside the rows.
         folder: Keeps a checkpoint after every epoch there and resumes from it.
         report: Called after each epoch with its number and figures; an exception it raises (a
             pruned trial) ends the fit.
@@ -155,8 +168,11 @@ def fit(
     from lightning.fabric import Fabric, seed_everything
 
     seed_everything(config.seed, verbose=False)
-    rng = np.random.default_rng(config.seed)
-    latents = rows.latents(train)
+    if operators is None or not config.operators_per_step:
+        operators, latents = None, rows.latents(train)
+    else:
+        alone = operators.latents(range(len(operators)))
+        latents = rows.latents(train).with_devices(alone.devices)
     model_config = replace(
         model_config,
         device_latents=len(latents.devices) + 1,
@@ -166,39 +182,38 @@ def fit(
     fabric = Fabric(accelerator="cpu", devices=1)
     fabric.launch()
     network = TimeGNN(model_config)
-    optimizer = torch.optim.AdamW(_groups(network, config), lr=config.learning_rate)
+    optimizer = _optimizer(network, config)
     per_epoch = config.rows_per_epoch or len(train)
     steps = config.epochs * math.ceil(per_epoch / config.batch_size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        [config.learning_rate, config.learning_rate, 3 * config.learning_rate],
-        total_steps=steps + 1,
-        pct_start=0.15,
-    )
+    schedule = _schedule(optimizer, config, steps)
     model, optimizer = fabric.setup(network, optimizer)
     state = {"model": network, "optimizer": optimizer, "schedule": schedule}
     first, history = _resume(fabric, folder, state)
     samples = functools.cache(lambda i: rows.sample(i, latents))
+    extra = _Operators(operators, latents, config) if operators is not None else None
     chance = rows.weight[train] / rows.weight[train].sum()
     fitted = Fitted(network, latents, history)
     for epoch in range(config.epochs):
-        order = _draw(rng, train, chance, config)
         if epoch < first:
             continue
+        # an epoch draws the same whether or not the run was stopped before it
+        rng = np.random.default_rng([config.seed, epoch])
+        torch.manual_seed(1000 * config.seed + epoch)
         losses = []
         model.train()
-        for start in range(0, len(order), config.batch_size):
-            part = order[start : start + config.batch_size]
+        for part, weights in _draw(rng, rows, train, chance, config):
             data = collate([samples(int(i)) for i in part])
-            hidden = torch.rand(len(part)) < config.latent_dropout
-            data.latents = torch.where(hidden[:, None], torch.zeros(()).long(), data.latents)
-            loss = loss_of(model(data), targets_of(rows, part)).mean()
+            data.latents = _hidden(data.latents, config.latent_dropout)
+            each = loss_of(model(data), targets_of(rows, part))
+            loss = (each * weights).mean()
+            losses.append(float(loss.detach()))
+            if extra is not None:
+                loss = loss + config.operator_weight * extra.loss(model, rng)
             optimizer.zero_grad()
             fabric.backward(loss + penalties(network, config))
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-            losses.append(float(loss.detach()))
         figures = {"epoch": float(epoch), "loss": float(np.mean(losses))}
         if len(validation) and (epoch % 5 == 4 or epoch == config.epochs - 1):
             predicted = predict_rows(fitted, rows, validation)
@@ -211,30 +226,126 @@ def fit(
     return fitted
 
 
+class _Operators:
+    """Draws operators that were timed alone and scores them."""
+
+    def __init__(self, rows: Rows, latents: Latents, config: TrainConfig) -> None:
+        self.rows, self.size = rows, config.operators_per_step
+        self.hide = config.latent_dropout
+        self.chance = rows.weight / rows.weight.sum()
+        self.sample = functools.cache(lambda i: rows.sample(i, latents))
+
+    def loss(self, model: Any, rng: np.random.Generator) -> Tensor:
+        """Mean loss of a fresh draw."""
+        drawn = rng.choice(len(self.rows), size=self.size, p=self.chance)
+        data = collate([self.sample(int(i)) for i in drawn])
+        data.latents = _hidden(data.latents, self.hide)
+        target = torch.from_numpy(self.rows.seconds[drawn]).float()
+        return _huber(model(data).total, target).mean()
+
+
+def _hidden(latents: Tensor, share: float) -> Tensor:
+    """Takes the latents from a share of the rows."""
+    hide = torch.rand(len(latents), 1) < share
+    return torch.where(hide, torch.zeros_like(latents), latents)
+
+
 def _draw(
-    rng: np.random.Generator, train: np.ndarray, chance: np.ndarray, config: TrainConfig
-) -> np.ndarray:
-    if not config.rows_per_epoch or config.rows_per_epoch >= len(train):
-        shuffled: np.ndarray = rng.permutation(train)
-        return shuffled
-    return rng.choice(train, size=config.rows_per_epoch, p=chance)
+    rng: np.random.Generator,
+    rows: Rows,
+    train: np.ndarray,
+    chance: np.ndarray,
+    config: TrainConfig,
+) -> list[tuple[np.ndarray, Tensor]]:
+    """The steps of an epoch: rows, and how much each counts.
+
+    Rows of one graph come in one step and share its pass through the graph network.
+    """
+    if not config.rows_per_epoch:
+        drawn, often = train, rows.weight[train]
+    else:
+        every = rng.choice(train, size=config.rows_per_epoch, p=chance)
+        drawn, often = np.unique(every, return_counts=True)
+    count = math.ceil((config.rows_per_epoch or len(train)) / config.batch_size)
+    if not config.share_graphs:
+        if config.rows_per_epoch:
+            drawn, often = every, np.ones(len(every))
+        order = rng.permutation(len(drawn))
+        return [(drawn[p], torch.from_numpy(often[p]).float()) for p in np.array_split(order, count)]
+    by_graph: dict[Any, list[int]] = {}
+    for position, row in enumerate(drawn):
+        by_graph.setdefault(rows.keys[int(row)], []).append(position)
+    groups = list(by_graph.values())
+    order = np.concatenate([groups[i] for i in rng.permutation(len(groups))])
+    return [(drawn[p], torch.from_numpy(often[p]).float()) for p in np.array_split(order, count)]
 
 
-def _groups(model: TimeGNN, config: TrainConfig) -> list[dict[str, Any]]:
+class Joined(torch.optim.Optimizer):
+    """Muon for matrices and AdamW for the rest, as one optimizer."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self.parts = parts
+        groups = [group for part in parts for group in part.param_groups]
+        super().__init__(groups, {})
+        # the groups of the parts are those a schedule changes
+        self.param_groups = groups
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """A step of every part."""
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of the parts."""
+        return {str(i): part.state_dict() for i, part in enumerate(self.parts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores the parts."""
+        for i, part in enumerate(self.parts):
+            part.load_state_dict(state[str(i)])
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+
+def _optimizer(model: TimeGNN, config: TrainConfig) -> torch.optim.Optimizer:
     """Matrices decay, scales do not, and physical constants learn three times as fast."""
-    physics, decay, plain = [], [], []
+    physics, matrices, decay, plain = [], [], [], []
     for name, parameter in model.named_parameters():
         if "." not in name:
             physics.append(parameter)
+        elif parameter.dim() == 2 and min(parameter.shape) > 8 and "operator." not in name:
+            matrices.append(parameter)
         elif parameter.dim() > 1:
             decay.append(parameter)
         else:
             plain.append(parameter)
-    return [
-        {"params": decay, "weight_decay": config.weight_decay},
+    rate = config.learning_rate
+    with_muon = config.optimizer == "muon"
+    groups = [
+        {"params": decay if with_muon else decay + matrices, "weight_decay": config.weight_decay},
         {"params": plain, "weight_decay": 0.0},
-        {"params": physics, "weight_decay": 0.0},
+        {"params": physics, "weight_decay": 0.0, "lr": 3 * rate},
     ]
+    adam = torch.optim.AdamW(groups, lr=rate, fused=True)
+    if not with_muon:
+        return adam
+    muon = torch.optim.Muon(
+        matrices, lr=rate, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+    return Joined(muon, adam)
+
+
+def _schedule(
+    optimizer: torch.optim.Optimizer, config: TrainConfig, steps: int
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """Up for a while, then down to nothing."""
+    first = max(1.0, WARM_UP * steps)
+
+    def factor(step: int) -> float:
+        if step < first:
+            return 0.04 + 0.96 * step / first
+        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - first) / (steps - first))))
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
 def _resume(

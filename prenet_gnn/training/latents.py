@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from prenet_gnn.workload import DEFAULT_FRAMEWORK, Workload
@@ -23,6 +24,10 @@ class Latents:
             _find(self.hosts, host),
             _find(self.frameworks, framework),
         )
+
+    def with_devices(self, devices: Iterable[str]) -> Latents:
+        """With latents for more devices."""
+        return replace(self, devices=tuple(sorted({*self.devices, *devices})))
 
     def to_dict(self) -> dict[str, list[str]]:
         """The names as plain data."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +28,8 @@ class Rows:
     """Samples of measured rows.
 
     Shapes:
-        `seconds`, `forward_s`, `backward_s` (nan where not measured) and `weight` are `(R,)`.
+        `seconds`, `forward_s`, `backward_s` (nan where not measured) and `weight` are `(R,)`;
+        `floors` says for operators that were timed alone by which source (`model.batch.FLOORS`).
     """
 
     frame: pd.DataFrame
@@ -39,10 +40,25 @@ class Rows:
     backward_s: np.ndarray
     weight: np.ndarray
     store: Store
+    floors: list[int] | None = None
 
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.keys)
+
+    def only(self, chosen: np.ndarray) -> Rows:
+        """Some of the rows, by position."""
+        return Rows(
+            frame=self.frame.iloc[chosen].reset_index(drop=True),
+            keys=[self.keys[i] for i in chosen],
+            workloads=[self.workloads[i] for i in chosen],
+            seconds=self.seconds[chosen],
+            forward_s=self.forward_s[chosen],
+            backward_s=self.backward_s[chosen],
+            weight=self.weight[chosen],
+            store=self.store,
+            floors=None if self.floors is None else [self.floors[i] for i in chosen],
+        )
 
     def latents(self, rows: Sequence[int] | np.ndarray) -> Latents:
         """The latents of some rows, to be fitted on them."""
@@ -58,7 +74,8 @@ class Rows:
     def sample(self, i: int, latents: Latents) -> Sample:
         """One row as the network takes it."""
         gpu, workload = str(self.frame.gpu.iat[i]), self.workloads[i]
-        return make_sample(self.store, self.keys[i], gpu, workload, latents)
+        sample = make_sample(self.store, self.keys[i], gpu, workload, latents)
+        return sample if self.floors is None else replace(sample, floor=self.floors[i])
 
 
 _VECTORS: dict[tuple[str, str], tuple[np.ndarray, str]] = {}

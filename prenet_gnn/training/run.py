@@ -18,6 +18,7 @@ from prenet_gnn.training.fit import Fitted, TrainConfig, fit
 from prenet_gnn.training.rows import Rows
 
 ENCODED = "encoded.npz"
+ENCODED_OPERATORS = "encoded-operators.npz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,23 @@ def prepare_rows(data: str | Path | None, *, workers: int = 2, progress: bool = 
     return rows
 
 
+def prepare_operators(data: str | Path | None) -> Rows:
+    """Operators that were timed alone, with their one-node graphs."""
+    from prenet_gnn.data.keys import cache_root
+    from prenet_gnn.data.tables import find_data_dir, read_operators
+    from prenet_gnn.training.encoding import Store
+    from prenet_gnn.training.operators import choose, operator_rows
+
+    frame = choose(read_operators(find_data_dir(data)))
+    path = cache_root() / ENCODED_OPERATORS
+    store = Store.load(path)
+    known = len(store.entries)
+    rows = operator_rows(frame, store)
+    if len(store.entries) > known:
+        store.save(path)
+    return rows
+
+
 def run_training(
     output: Path,
     *,
@@ -137,6 +155,7 @@ def run_training(
     """
     settings = load_config(config, changes, seed)
     rows = prepare_rows(data)
+    operators = prepare_operators(data) if settings.train.operators_per_step else None
     everything = np.arange(len(rows))
     nothing = np.zeros(0, dtype=np.int64)
     fitted: list[Fitted] = []
@@ -145,7 +164,16 @@ def run_training(
         folder = output / f"member-{number}"
         print(f"member {number + 1} of {settings.members}: {len(rows)} rows", flush=True)
         fitted.append(
-            fit(rows, everything, nothing, settings.model, train, folder=folder, report=_say)
+            fit(
+                rows,
+                everything,
+                nothing,
+                settings.model,
+                train,
+                operators=operators,
+                folder=folder,
+                report=_say,
+            )
         )
     write_checkpoint(output, fitted, rows, settings)
 

@@ -1,0 +1,199 @@
+"""Measured operators as one-node graphs: the same network learns from them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from prenet_gnn.data.keys import GraphKey
+from prenet_gnn.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from prenet_gnn.training.encoding import Store
+    from prenet_gnn.training.rows import Rows
+    from tracing import OpGraph
+
+LIBRARY = "operator"
+# Distinct shapes kept of each source, operator and pass; products vary most.
+SHAPES = 250
+PRODUCT_SHAPES = 700
+PRODUCTS = ("bmm", "linear", "conv", "mm", "gemm")
+# Fused kernels of inference engines have no operator of ours; more pointwise operators teach nothing
+# new; recurrent layers of a thousand steps take a second each to trace.
+LEFT_OUT = ("rope", "silu_mul", "add3", "div", "divu", "pow", "powu", "addu", "rnn", "gru", "lstm")
+LEFT_OUT_SOURCES = ("neusight_trace",)
+PASSES = {
+    "forward": "forward",
+    "backward": "backward",
+    "backward_input": "backward",
+    "backward_weight": "backward",
+}
+POINTWISE: dict[str, Callable[..., Tensor]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "mulu": lambda a: a * 2.0,
+    "relu": torch.relu,
+    "gelu": nn.functional.gelu,
+    "tanh": torch.tanh,
+    "softmax": lambda a: torch.softmax(a, dim=-1),
+    "ln": lambda a: a,
+}
+BINARY = ("add", "mul")
+
+
+class _Apply(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Tensor) -> Tensor:
+        return self.function(*args)
+
+
+def choose(frame: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+    """Rows of `read_operators` that have an operator of ours, thinned to a few shapes of each kind.
+
+    A shape is kept on all devices or on none.
+    """
+    kept = frame[
+        frame["phase"].isin(list(PASSES))
+        & ~frame["op"].isin(LEFT_OUT)
+        & ~frame["source"].isin(LEFT_OUT_SOURCES)
+        & frame["precision"].isin(["fp32", "fp16", "bf16"])
+        & ~frame["fp32_math"]
+        & (frame["device"] != "")
+        & ~frame["shape"].str.contains("max of", regex=False)  # the slowest call of many
+    ].copy()
+    # the order of a hash is the same on every machine, and the same for every device
+    order = [zlib.crc32(f"{seed}{text}".encode()) for text in kept["shape"]]
+    kept["_order"] = order
+    kind = ["source", "op", "phase", "precision"]
+    rank = kept.groupby(kind)["_order"].rank(method="dense")
+    limit = kept["op"].isin(PRODUCTS).map({True: PRODUCT_SHAPES, False: SHAPES})
+    return kept[rank <= limit].drop(columns="_order")
+
+
+def operator_key(op: str, phase: str, shape: str) -> GraphKey:
+    """The graph of one operator row; its name holds all there is to know."""
+    mode = "infer" if phase == "forward" else "train"
+    fixed = {k: v for k, v in json.loads(shape).items() if k not in ("name", "stat", "model", "tp")}
+    text = json.dumps({"op": op, "pass": phase, **fixed}, sort_keys=True)
+    return GraphKey(LIBRARY, text, mode=mode)
+
+
+def operator_graph(key: GraphKey) -> OpGraph:
+    """Traces the operator of a key.
+
+    Raises:
+        DataError: The operator is not known.
+    """
+    from tracing import trace
+
+    facts = json.loads(key.model)
+    module, inputs = _build(facts["op"], facts)
+    module.to("meta").train(key.mode == "train")
+    wants_input = facts["pass"] != "backward_weight"
+    wants_weight = facts["pass"] != "backward_input"
+    for parameter in module.parameters():
+        parameter.requires_grad_(wants_weight)
+    floating = [t.requires_grad_(wants_input) if t.is_floating_point() else t for t in inputs]
+    return trace(module, tuple(floating), loss="none", backend="record")
+
+
+def _build(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
+    def empty(*sizes: int) -> Tensor:
+        return torch.empty(sizes, device="meta")
+
+    if op == "linear" and "M" in f:
+        return nn.Linear(f["N"], f["K"], device="meta"), [empty(f["B"], f["M"], f["N"])]
+    if op == "linear":
+        rows = f.get("tokens", f.get("batch"))
+        bias = bool(f.get("bias", True))
+        layer = nn.Linear(f["in_features"], f["out_features"], bias=bias, device="meta")
+        return layer, [empty(rows, f["in_features"])]
+    if op == "bmm":
+        return _Apply(torch.bmm), [empty(f["B"], f["M"], f["N"]), empty(f["B"], f["N"], f["K"])]
+    if op == "mm":  # these sources write the inner size N
+        return _Apply(torch.mm), [empty(f["M"], f["N"]), empty(f["N"], f["K"])]
+    if op == "gemm":
+        return _Apply(torch.mm), [empty(f["M"], f["K"]), empty(f["K"], f["N"])]
+    if op == "conv":
+        return _convolution(f)
+    if op == "embedding":
+        table = nn.Embedding(f["rows"], f["dim"], device="meta")
+        return table, [torch.zeros(f["tokens"], dtype=torch.int64, device="meta")]
+    rows, cols = f.get("B", f.get("tokens")), f.get("H", f.get("hidden"))
+    if op == "ln":
+        return nn.LayerNorm(cols, device="meta"), [empty(rows, cols)]
+    if op == "rmsnorm":
+        return nn.RMSNorm(cols, device="meta"), [empty(rows, cols)]
+    if op in POINTWISE:
+        return _Apply(POINTWISE[op]), [empty(rows, cols)] * (2 if op in BINARY else 1)
+    raise DataError(f"operator '{op}' has no layer: leave its rows out.")
+
+
+def _convolution(f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
+    height, width = f.get("in_h", f.get("in_size")), f.get("in_w", f.get("in_size"))
+    kernel = (f.get("kernel_h", f.get("kernel")), f.get("kernel_w", f.get("kernel")))
+    stride = (f.get("stride_h", f.get("stride")), f.get("stride_w", f.get("stride")))
+    padding = (f.get("pad_h", f.get("padding")), f.get("pad_w", f.get("padding")))
+    if isinstance(f.get("padding"), str):  # TensorFlow's names
+        same = f["padding"] == "SAME"
+        padding = tuple(k // 2 if same else 0 for k in kernel)
+    layer = nn.Conv2d(
+        f["in_ch"], f["out_ch"], kernel, stride, padding, bias=bool(f.get("bias")), device="meta"
+    )
+    return layer, [torch.empty(f["batch"], f["in_ch"], height, width, device="meta")]
+
+
+def operator_rows(frame: pd.DataFrame, store: Store) -> Rows:
+    """Joins rows of `choose` with their encoded graphs, which `store` makes where it lacks them.
+
+    Groups of one source, operator, pass and device weigh as the square root of their size.
+    """
+    from prenet_gnn.model.batch import FLOORS
+    from prenet_gnn.training.encoding import EntryKey, entry_precision
+    from prenet_gnn.training.rows import Rows
+    from prenet_gnn.workload import Workload
+
+    columns = zip(frame["op"], frame["phase"], frame["shape"], frame["precision"], strict=True)
+    keys = [EntryKey(operator_key(o, p, s), entry_precision(f), 0) for o, p, s, f in columns]
+    store.fill(keys, workers=1)
+    keep = [i for i, key in enumerate(keys) if key in store.entries]
+    kept = frame.iloc[keep].reset_index(drop=True).assign(library=LIBRARY)
+    workloads = [
+        Workload(
+            mode="infer" if phase == "forward" else "train",
+            precision=precision,
+            optimizer="none",
+            framework=framework if framework.startswith("torch-") else "torch-unknown",
+            timed=PASSES[phase],
+        )
+        for phase, precision, framework in zip(
+            kept["phase"], kept["precision"], kept["framework"].astype(str), strict=True
+        )
+    ]
+    size = kept.groupby(["source", "op", "phase", "gpu"])["op"].transform("size").to_numpy(float)
+    weight = size**-0.5
+    nothing = np.full(len(kept), np.nan)
+    return Rows(
+        frame=kept,
+        keys=[keys[i] for i in keep],
+        workloads=workloads,
+        seconds=kept["latency_s"].to_numpy(float),
+        forward_s=nothing,
+        backward_s=nothing,
+        weight=weight / weight.mean(),
+        store=store,
+        floors=[FLOORS.index(source) + 1 for source in kept["source"]],
+    )

@@ -1,0 +1,139 @@
+"""How tensors lie in memory while a model runs, in the plain and in the channels-last layout.
+
+Convolutions, pointwise operators and pooling hand a channels-last tensor on as such; group
+normalisation, matrix products and most others return plain tensors. Where the two meet, a kernel
+copies its input first or reads it against the grain. See PyTorch's "Channels Last Memory Format"
+tutorial and `TensorIterator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tracing._layout import _VIEWS, _apply
+from tracing.specs import OpNode, Source, TensorSpec
+
+KEEPS = frozenset(
+    {"activation", "unary", "binary", "dropout", "batch_norm", "pool", "interpolate"}
+)
+CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
+# These kernels want a plain tensor and copy any other.
+PLAIN_ONLY = frozenset({"group_norm", "layer_norm", "rms_norm", "softmax", "linear", "rnn"})
+KEEPING_COPIES = frozenset({"clone", "_to_copy", "to", "pad", "constant_pad_nd", "float", "half"})
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How the input of a call lies in memory.
+
+    Attributes:
+        last: The channels of its first tensor lie next to each other.
+        converts: It copies an input first, or its inputs disagree.
+    """
+
+    last: bool = False
+    converts: bool = False
+
+
+def formats(nodes: Sequence[OpNode], channels_last: bool) -> list[Format]:
+    """The memory format of every call's inputs.
+
+    Args:
+        nodes: Calls of a graph, in order.
+        channels_last: Whether weights and images come in the channels-last layout.
+    """
+    walk = _Walk(channels_last)
+    return [walk.visit(node) for node in nodes]
+
+
+class _Walk:
+    """Follows the strides of all tensors through a graph, on meta tensors."""
+
+    def __init__(self, channels_last: bool) -> None:
+        self.last = channels_last
+        self.tensors: dict[tuple[int, int], torch.Tensor] = {}
+        self.copied: set[int] = set()  # views that had to copy
+
+    def visit(self, node: OpNode) -> Format:
+        """Notes what a call returns and says how its inputs lie."""
+        inputs = [
+            self._input(source, spec)
+            for source, spec in zip(node.sources, node.input_specs, strict=False)
+        ]
+        copied = any(s.kind == "node" and s.node in self.copied for s in node.sources)
+        data = [t for t, s in zip(inputs, node.sources, strict=False) if s.kind != "param"]
+        first = data[0] if data else None
+        last = first is not None and _is_last(first)
+        converts = copied or self._converts(node, data)
+        for slot, spec in enumerate(node.output_specs):
+            self.tensors[(node.index, slot)] = self._output(node, slot, spec, data)
+        return Format(last, converts)
+
+    def _input(self, source: Source, spec: TensorSpec) -> torch.Tensor:
+        if source.kind == "node":
+            known = self.tensors.get((source.node, source.slot))
+            if known is not None:
+                return known
+        is_image = source.kind == "input" and len(spec.shape) == 4
+        return _empty(spec.shape, self.last and is_image)
+
+    def _converts(self, node: OpNode, data: list[torch.Tensor]) -> bool:
+        if node.kind in CONVOLUTIONS:
+            # the channels-last layout of weight or data decides, and the other is converted
+            return bool(data) and self.last and not _is_last(data[0]) and _is_image(data[0])
+        if node.kind in PLAIN_ONLY:
+            return bool(data) and not data[0].is_contiguous()
+        if node.kind in ("binary", "copy"):
+            full = [t for t in data if t.shape == data[0].shape and _is_image(t)]
+            return len({_is_last(t) for t in full}) > 1
+        return False
+
+    def _output(
+        self, node: OpNode, slot: int, spec: TensorSpec, data: list[torch.Tensor]
+    ) -> torch.Tensor:
+        if node.kind == "view" and node.op in _VIEWS and data:
+            if node.attrs.get("copies"):
+                return _empty(spec.shape, False)
+            result = _apply(node, slot, data[0])
+            if result.is_contiguous() and not data[0].is_contiguous() and _needs_copy(node, data[0]):
+                self.copied.add(node.index)
+            return result
+        if node.kind in CONVOLUTIONS:
+            return _empty(spec.shape, self.last or (bool(data) and _is_last(data[0])))
+        same = next((t for t in data if tuple(t.shape) == spec.shape), None)
+        keeps = node.kind in KEEPS or (node.kind == "copy" and node.op in KEEPING_COPIES)
+        if keeps and same is not None:
+            return torch.empty_like(same)
+        images = [t for t in data if _is_image(t)]
+        all_last = bool(images) and all(_is_last(t) for t in images)
+        if all_last and (keeps or node.op in ("cat", "stack", "mean", "sum")):
+            return _empty(spec.shape, True)
+        return _empty(spec.shape, False)
+
+
+def _is_image(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 4 and tensor.shape[1] > 1 and tensor.shape[2] * tensor.shape[3] > 1
+
+
+def _is_last(tensor: torch.Tensor) -> bool:
+    return _is_image(tensor) and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def _needs_copy(node: OpNode, tensor: torch.Tensor) -> bool:
+    """Whether a reshape of strided data had to copy it."""
+    if node.op not in ("view", "reshape", "flatten", "unflatten"):
+        return False
+    try:
+        tensor.view(node.output_specs[0].shape)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _empty(shape: tuple[int, ...], last: bool) -> torch.Tensor:
+    if last and len(shape) == 4:
+        return torch.empty(shape, device="meta", memory_format=torch.channels_last)
+    return torch.empty(shape, device="meta")
