@@ -65,7 +65,7 @@ class TrainConfig:
     operators_per_step: int = 192
     operator_weight: float = 0.2
     host_floor: float = 0.01
-    share_graphs: bool = True
+    share_graphs: bool = False
     optimizer: str = "muon"
     seed: int = 0
 
