@@ -23,6 +23,8 @@ RESULTS = Path(__file__).parent / "results"
 SHIPPED = Path(__file__).parent / "configs" / "shipped.toml"
 # Groups with fewer rows are left out of the lists by device and family.
 SMALLEST_GROUP = 5
+# Steps of the distribution of errors that a result file keeps, for coverage on other folds.
+QUANTILES = 101
 
 
 def groups(frame: pd.DataFrame, chosen: np.ndarray, log_ratio: np.ndarray, by: list[str]) -> Any:
@@ -122,12 +124,17 @@ def plain(scores: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in scores.items()}
 
 
-def quantile(log_ratio: np.ndarray, chosen: np.ndarray, level: float = 0.9) -> dict[str, float]:
-    """The half-width, in natural logarithm, that covers `level` of the chosen rows."""
+def quantile(log_ratio: np.ndarray, chosen: np.ndarray, level: float = 0.9) -> dict[str, Any]:
+    """The half-width, in natural logarithm, that covers `level` of the chosen rows, and a grid."""
     errors = np.abs(log_ratio[chosen])
     if not len(errors):
         return {"rows": 0}
-    return {"rows": len(errors), "half_width": float(np.quantile(errors, level))}
+    grid = np.quantile(errors, np.linspace(0.0, 1.0, QUANTILES))
+    return {
+        "rows": len(errors),
+        "half_width": float(np.quantile(errors, level)),
+        "quantiles": [round(float(value), 4) for value in grid],
+    }
 
 
 def main() -> None:

@@ -21,6 +21,11 @@ LICENCES = {
     "pytorch-gpu-benchmark": "ryujaehun/pytorch-gpu-benchmark, MIT",
     "pytorch-gpu-benchmark-forks": "five forks of ryujaehun/pytorch-gpu-benchmark, MIT",
     "neusight": "sitar-lab/NeuSight, MIT",
+    "vidur": "microsoft/vidur, MIT",
+    "deepbench": "baidu-research/DeepBench, Apache-2.0",
+    "eleutherai-sizing": "EleutherAI/cookbook, Apache-2.0",
+    "mamf": "stas00/ml-engineering, CC-BY-SA-4.0 (figures of one table)",
+    "ml-performance-prediction": "CDECatapult/ml-performance-prediction, Apache-2.0",
     "nvidia-dle": "NVIDIA/DeepLearningExamples, BSD-3-Clause, Apache-2.0 and MIT by folder",
 }
 
@@ -47,7 +52,8 @@ def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
     results = load_results()
     facts = dict(checkpoint.facts)
     facts["licences"] = {
-        name: LICENCES.get(name, "see the data's README") for name in facts["sources"]
+        name: LICENCES.get(name, "see the data's README")
+        for name in (*facts["sources"], *facts.get("operator_sources", {}))
     }
     facts["accuracy"] = {
         "scores": merged(results),

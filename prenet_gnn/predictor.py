@@ -177,8 +177,16 @@ class Predictor:
             call_source=partial(_shares, graph, workload, node, scale),
         )
 
+    def _is_timed(self, hardware: Hardware, sample: Sample) -> bool:
+        """Whether training has seen whole iterations of this device in this number format."""
+        timed = self.checkpoint.facts.get("timed")
+        if timed is None:
+            return sample.device_latent > 0
+        number_format = format_of(hardware, sample.workload.precision)
+        return device_key(hardware.name, number_format) in timed
+
     def _half_width(self, hardware: Hardware, sample: Sample, spread: float) -> float:
-        known = "known_device" if sample.device_latent else "new_device"
+        known = "known_device" if self._is_timed(hardware, sample) else "new_device"
         mode = "train" if sample.workload.mode == "train" else "infer"
         intervals = self.checkpoint.intervals
         base = intervals.get(f"{known}|{mode}", intervals.get(known, DEFAULT_HALF_WIDTH))
@@ -191,7 +199,7 @@ class Predictor:
         self, graph: OpGraph, hardware: Hardware, sample: Sample, parts: dict[str, float]
     ) -> tuple[str, ...]:
         found = []
-        if not sample.device_latent:
+        if not self._is_timed(hardware, sample):
             found.append(
                 f"no measured times of {hardware.name} in this number format: predicted from its "
                 "specifications; `prenet calibrate` narrows this"

@@ -175,7 +175,7 @@ def run_training(
                 report=_say,
             )
         )
-    write_checkpoint(output, fitted, rows, settings)
+    write_checkpoint(output, fitted, rows, settings, operators)
 
 
 def _say(epoch: int, figures: dict[str, float]) -> None:
@@ -183,7 +183,13 @@ def _say(epoch: int, figures: dict[str, float]) -> None:
     print(f"  epoch {epoch + 1}: {listed}", flush=True)
 
 
-def write_checkpoint(output: Path, fitted: Sequence[Fitted], rows: Rows, config: RunConfig) -> None:
+def write_checkpoint(
+    output: Path,
+    fitted: Sequence[Fitted],
+    rows: Rows,
+    config: RunConfig,
+    operators: Rows | None = None,
+) -> None:
     """Writes weights and their description."""
     import torch
 
@@ -192,6 +198,7 @@ def write_checkpoint(output: Path, fitted: Sequence[Fitted], rows: Rows, config:
     frame = rows.frame
     facts = {
         "rows": len(rows),
+        "timed": list(rows.latents(range(len(rows))).devices),
         "sources": {str(k): int(v) for k, v in frame["source"].value_counts().items()},
         "devices": sorted({str(name) for name in frame["gpu"]}),
         "largest_log_seconds": float(np.log(rows.seconds).max()),
@@ -199,6 +206,9 @@ def write_checkpoint(output: Path, fitted: Sequence[Fitted], rows: Rows, config:
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
         "loss": [member.history[-1].get("loss") for member in fitted if member.history],
     }
+    if operators is not None:
+        counts = operators.frame["source"].value_counts()
+        facts["operator_sources"] = {str(k): int(v) for k, v in counts.items()}
     checkpoint = Checkpoint(
         tuple(member.model.eval() for member in fitted),
         fitted[0].latents,
