@@ -44,11 +44,15 @@ class Mixed(nn.Module):
 def test_convolutions_norms_and_pools_hand_the_layout_on(last):
     model, x = Mixed().eval(), torch.randn(2, 3, 12, 12)
     if last:
-        model, x = model.to(memory_format=torch.channels_last), x.contiguous(
-            memory_format=torch.channels_last
+        model, x = (
+            model.to(memory_format=torch.channels_last),
+            x.contiguous(memory_format=torch.channels_last),
         )
     graph = trace(model, (x,), loss="none")
-    ours = {node.kind: fmt.last for node, fmt in zip(graph.nodes, formats(graph.nodes, last), strict=True)}
+    ours = {
+        node.kind: fmt.last
+        for node, fmt in zip(graph.nodes, formats(graph.nodes, last), strict=True)
+    }
     real = dict(inputs_lie(model, x))
     assert ours["conv"] == real["convolution"] == last
     assert ours["activation"] == real["relu"] == last

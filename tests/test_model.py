@@ -127,6 +127,29 @@ def test_a_batch_gives_what_single_graphs_give(model):
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
 
 
+def test_rows_of_one_graph_share_its_calls(model):
+    here = sample(graph_of())
+    there = replace(sample(graph_of(), hardware="NVIDIA A100-SXM4-40GB"), encoded=here.encoded)
+    other = sample(graph_of(5))
+    data = collate([here, other, there])
+    assert data.num_nodes == len(here.encoded.operators) + len(other.encoded.operators)
+    alone = torch.cat([model(collate([s])).total for s in (here, other, there)])
+    torch.testing.assert_close(model(data).total, alone, rtol=1e-5, atol=0)
+
+
+def test_a_large_cache_saves_traffic_and_few_tiles_waste_arithmetic():
+    net = TimeGNN(ModelConfig(hidden=16)).eval()
+    plain = TimeGNN(ModelConfig(hidden=16, use_fill=False)).eval()
+    plain.load_state_dict(net.state_dict())
+    small, large = (collate([sample(graph_of(batch=n))]) for n in (1, 512))
+    ratio = [net(d).device.item() / plain(d).device.item() for d in (small, large)]
+    assert ratio[0] > ratio[1] > 0.7
+    roomy = sample(graph_of(batch=8))
+    tight = replace(roomy, device=roomy.device.copy())
+    tight.device[DEVICE.index("log_l2")] = 0.0
+    assert net(collate([roomy])).device.item() < net(collate([tight])).device.item()
+
+
 def test_every_parameter_gets_a_gradient():
     net = TimeGNN(ModelConfig(hidden=16, device_latents=2, host_latents=2, framework_latents=2))
     for parameter in net.parameters():

@@ -36,7 +36,15 @@ def test_forward_work(op, shape, flops):
 
 @pytest.mark.parametrize(("which", "share"), [("backward_input", 1), ("backward_weight", 1)])
 def test_separate_backward_passes(which, share):
-    shape = {"batch": 2, "in_ch": 4, "out_ch": 4, "kernel": 3, "in_size": 8, "stride": 1, "padding": 1}
+    shape = {
+        "batch": 2,
+        "in_ch": 4,
+        "out_ch": 4,
+        "kernel": 3,
+        "in_size": 8,
+        "stride": 1,
+        "padding": 1,
+    }
     graph = operator_graph(operator_key("conv", which, json.dumps(shape)))
     assert graph.total_backward_flops == share * graph.total_flops
 

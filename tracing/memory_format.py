@@ -16,9 +16,7 @@ import torch
 from tracing._layout import _VIEWS, _apply
 from tracing.specs import OpNode, Source, TensorSpec
 
-KEEPS = frozenset(
-    {"activation", "unary", "binary", "dropout", "batch_norm", "pool", "interpolate"}
-)
+KEEPS = frozenset({"activation", "unary", "binary", "dropout", "batch_norm", "pool", "interpolate"})
 CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
 # These kernels want a plain tensor and copy any other.
 PLAIN_ONLY = frozenset({"group_norm", "layer_norm", "rms_norm", "softmax", "linear", "rnn"})
@@ -98,7 +96,11 @@ class _Walk:
             if node.attrs.get("copies"):
                 return _empty(spec.shape, False)
             result = _apply(node, slot, data[0])
-            if result.is_contiguous() and not data[0].is_contiguous() and _needs_copy(node, data[0]):
+            if (
+                result.is_contiguous()
+                and not data[0].is_contiguous()
+                and _needs_copy(node, data[0])
+            ):
                 self.copied.add(node.index)
             return result
         if node.kind in CONVOLUTIONS:

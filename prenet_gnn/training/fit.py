@@ -230,6 +230,7 @@ class _Operators:
     """Draws operators that were timed alone and scores them."""
 
     def __init__(self, rows: Rows, latents: Latents, config: TrainConfig) -> None:
+        """Takes the rows to draw from."""
         self.rows, self.size = rows, config.operators_per_step
         self.hide = config.latent_dropout
         self.chance = rows.weight / rows.weight.sum()
@@ -271,7 +272,9 @@ def _draw(
         if config.rows_per_epoch:
             drawn, often = every, np.ones(len(every))
         order = rng.permutation(len(drawn))
-        return [(drawn[p], torch.from_numpy(often[p]).float()) for p in np.array_split(order, count)]
+        return [
+            (drawn[p], torch.from_numpy(often[p]).float()) for p in np.array_split(order, count)
+        ]
     by_graph: dict[Any, list[int]] = {}
     for position, row in enumerate(drawn):
         by_graph.setdefault(rows.keys[int(row)], []).append(position)
@@ -284,6 +287,7 @@ class Joined(torch.optim.Optimizer):
     """Muon for matrices and AdamW for the rest, as one optimizer."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        """Takes the optimizers that it is made of."""
         self.parts = parts
         groups = [group for part in parts for group in part.param_groups]
         super().__init__(groups, {})

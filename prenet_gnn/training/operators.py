@@ -26,8 +26,8 @@ LIBRARY = "operator"
 SHAPES = 250
 PRODUCT_SHAPES = 700
 PRODUCTS = ("bmm", "linear", "conv", "mm", "gemm")
-# Fused kernels of inference engines have no operator of ours; more pointwise operators teach nothing
-# new; recurrent layers of a thousand steps take a second each to trace.
+# Fused kernels of inference engines have no operator of ours, more pointwise operators teach
+# nothing new, and recurrent layers of a thousand steps take a second each to trace.
 LEFT_OUT = ("rope", "silu_mul", "add3", "div", "divu", "pow", "powu", "addu", "rnn", "gru", "lstm")
 LEFT_OUT_SOURCES = ("neusight_trace",)
 PASSES = {
@@ -44,19 +44,21 @@ POINTWISE: dict[str, Callable[..., Tensor]] = {
     "gelu": nn.functional.gelu,
     "tanh": torch.tanh,
     "softmax": lambda a: torch.softmax(a, dim=-1),
-    "ln": lambda a: a,
 }
 BINARY = ("add", "mul")
+NORMS: dict[str, Any] = {"ln": nn.LayerNorm, "rmsnorm": nn.RMSNorm}
 
 
 class _Apply(nn.Module):
     """A function as a module."""
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
+        """Takes the function."""
         super().__init__()
         self.function = function
 
     def forward(self, *args: Tensor) -> Tensor:
+        """Calls it."""
         return self.function(*args)
 
 
@@ -110,39 +112,48 @@ def operator_graph(key: GraphKey) -> OpGraph:
     return trace(module, tuple(floating), loss="none", backend="record")
 
 
+def _empty(*sizes: int) -> Tensor:
+    return torch.empty(sizes, device="meta")
+
+
 def _build(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
-    def empty(*sizes: int) -> Tensor:
-        return torch.empty(sizes, device="meta")
+    build = _BUILDERS.get(op)
+    if build is None:
+        raise DataError(f"operator '{op}' has no layer: leave its rows out.")
+    return build(op, f)
 
-    if op == "linear" and "M" in f:
-        return nn.Linear(f["N"], f["K"], device="meta"), [empty(f["B"], f["M"], f["N"])]
-    if op == "linear":
-        rows = f.get("tokens", f.get("batch"))
-        bias = bool(f.get("bias", True))
-        layer = nn.Linear(f["in_features"], f["out_features"], bias=bias, device="meta")
-        return layer, [empty(rows, f["in_features"])]
+
+def _linear(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
+    if "M" in f:
+        return nn.Linear(f["N"], f["K"], device="meta"), [_empty(f["B"], f["M"], f["N"])]
+    rows, bias = f.get("tokens", f.get("batch")), bool(f.get("bias", True))
+    layer = nn.Linear(f["in_features"], f["out_features"], bias=bias, device="meta")
+    return layer, [_empty(int(rows or 1), f["in_features"])]
+
+
+def _product(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
+    m, n, k = f["M"], f["N"], f["K"]
     if op == "bmm":
-        return _Apply(torch.bmm), [empty(f["B"], f["M"], f["N"]), empty(f["B"], f["N"], f["K"])]
+        return _Apply(torch.bmm), [_empty(f["B"], m, n), _empty(f["B"], n, k)]
     if op == "mm":  # these sources write the inner size N
-        return _Apply(torch.mm), [empty(f["M"], f["N"]), empty(f["N"], f["K"])]
-    if op == "gemm":
-        return _Apply(torch.mm), [empty(f["M"], f["K"]), empty(f["K"], f["N"])]
-    if op == "conv":
-        return _convolution(f)
-    if op == "embedding":
-        table = nn.Embedding(f["rows"], f["dim"], device="meta")
-        return table, [torch.zeros(f["tokens"], dtype=torch.int64, device="meta")]
+        return _Apply(torch.mm), [_empty(m, n), _empty(n, k)]
+    return _Apply(torch.mm), [_empty(m, k), _empty(k, n)]
+
+
+def _embedding(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
+    table = nn.Embedding(f["rows"], f["dim"], device="meta")
+    return table, [torch.zeros(f["tokens"], dtype=torch.int64, device="meta")]
+
+
+def _by_rows(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
     rows, cols = f.get("B", f.get("tokens")), f.get("H", f.get("hidden"))
-    if op == "ln":
-        return nn.LayerNorm(cols, device="meta"), [empty(rows, cols)]
-    if op == "rmsnorm":
-        return nn.RMSNorm(cols, device="meta"), [empty(rows, cols)]
-    if op in POINTWISE:
-        return _Apply(POINTWISE[op]), [empty(rows, cols)] * (2 if op in BINARY else 1)
-    raise DataError(f"operator '{op}' has no layer: leave its rows out.")
+    shape = (int(rows or 1), int(cols or 1))
+    if op in NORMS:
+        return NORMS[op](shape[1], device="meta"), [_empty(*shape)]
+    return _Apply(POINTWISE[op]), [_empty(*shape)] * (2 if op in BINARY else 1)
 
 
-def _convolution(f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
+def _convolution(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
     height, width = f.get("in_h", f.get("in_size")), f.get("in_w", f.get("in_size"))
     kernel = (f.get("kernel_h", f.get("kernel")), f.get("kernel_w", f.get("kernel")))
     stride = (f.get("stride_h", f.get("stride")), f.get("stride_w", f.get("stride")))
@@ -154,6 +165,15 @@ def _convolution(f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
         f["in_ch"], f["out_ch"], kernel, stride, padding, bias=bool(f.get("bias")), device="meta"
     )
     return layer, [torch.empty(f["batch"], f["in_ch"], height, width, device="meta")]
+
+
+_BUILDERS: dict[str, Callable[[str, dict[str, Any]], tuple[nn.Module, list[Tensor]]]] = {
+    "linear": _linear,
+    "embedding": _embedding,
+    "conv": _convolution,
+    **dict.fromkeys(("bmm", "mm", "gemm"), _product),
+    **dict.fromkeys((*POINTWISE, *NORMS), _by_rows),
+}
 
 
 def operator_rows(frame: pd.DataFrame, store: Store) -> Rows:
