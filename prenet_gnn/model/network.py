@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from prenet_gnn.errors import ConfigError
 from prenet_gnn.features.schema import NUMBERS, OPERATORS, WIDTH
 from prenet_gnn.model.batch import FLOORS
+from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
 from tracing.vocab import KINDS
@@ -42,56 +41,6 @@ SHARPNESS = 4.0
 TILE_LOG2 = 13.0
 FILL_LOG = -1.5
 CACHE_LOGIT = -1.5
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """Size of the network and which of its parts are on.
-
-    Attributes:
-        hidden: Width of node embeddings.
-        layers: Message passing steps; at most `features.template.ROUNDS`.
-        conv: Message passing layer, a key of `layers.CONVS`.
-        operator_embedding: Width of the embedding of operator names.
-        head_hidden: Width of the part that knows how the graph is run.
-        device_hidden: Width of the part that sees device-relative numbers.
-        dropout: Dropout on node embeddings.
-        use_device_head: Let device-relative numbers (waves, cache, balance) correct the times.
-        use_host: Model the host's dispatch as a second bound.
-        use_prior: Start from the roofline; without it times come from the network alone.
-        use_fill: Count partly filled waves of tiles and the share of the traffic that the second
-            level cache takes, by a few numbers that all devices share.
-        device_latents: Devices with a latent, plus one for unseen devices.
-        host_latents: Pairs of device and framework with a latent, plus one.
-        framework_latents: Frameworks with a latent, plus one.
-    """
-
-    hidden: int = 64
-    layers: int = 2
-    conv: str = "operator"
-    operator_embedding: int = 8
-    head_hidden: int = 32
-    device_hidden: int = 24
-    dropout: float = 0.0
-    use_device_head: bool = True
-    use_host: bool = True
-    use_prior: bool = True
-    use_fill: bool = True
-    device_latents: int = 1
-    host_latents: int = 1
-    framework_latents: int = 1
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings by name."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ModelConfig:
-        """Checks names and builds the settings."""
-        unknown = set(data) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ConfigError(f"unknown model settings: {', '.join(sorted(unknown))}.")
-        return cls(**data)
 
 
 class Times(NamedTuple):
@@ -343,7 +292,7 @@ class TimeGNN(nn.Module):
 
 
 def _spread(data: Data) -> Data:
-    """Repeats what belongs to calls for every row that runs the graph: from `(N, ...)` to `(M, ...)`."""
+    """Repeats what belongs to calls for every row that runs the graph: `(N, ...)` to `(M, ...)`."""
     take = data.take
     return Data(
         x=data.x[:, len(KINDS) : len(KINDS) + 3][take],

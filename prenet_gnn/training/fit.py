@@ -18,13 +18,12 @@ from prenet_gnn.metrics import mape, median_ape
 from prenet_gnn.model.batch import collate
 from prenet_gnn.model.network import ModelConfig, TimeGNN, Times
 from prenet_gnn.training.latents import Latents
+from prenet_gnn.training.optimizer import make_optimizer, make_schedule
 from prenet_gnn.training.rows import Rows
 
 # Where the loss turns from squared to absolute, in natural logarithm of the time: errors below it
 # are noise of the measurement.
 BETA = 0.03
-# Share of the steps in which the learning rate rises.
-WARM_UP = 0.15
 # Rows in validation batches; only memory depends on it.
 EVAL_BATCH = 192
 
@@ -182,10 +181,10 @@ def fit(
     fabric = Fabric(accelerator="cpu", devices=1)
     fabric.launch()
     network = TimeGNN(model_config)
-    optimizer = _optimizer(network, config)
+    optimizer = make_optimizer(network, config)
     per_epoch = config.rows_per_epoch or len(train)
     steps = config.epochs * math.ceil(per_epoch / config.batch_size)
-    schedule = _schedule(optimizer, config, steps)
+    schedule = make_schedule(optimizer, steps)
     model, optimizer = fabric.setup(network, optimizer)
     state = {"model": network, "optimizer": optimizer, "schedule": schedule}
     first, history = _resume(fabric, folder, state)
@@ -281,75 +280,6 @@ def _draw(
     groups = list(by_graph.values())
     order = np.concatenate([groups[i] for i in rng.permutation(len(groups))])
     return [(drawn[p], torch.from_numpy(often[p]).float()) for p in np.array_split(order, count)]
-
-
-class Joined(torch.optim.Optimizer):
-    """Muon for matrices and AdamW for the rest, as one optimizer."""
-
-    def __init__(self, *parts: torch.optim.Optimizer) -> None:
-        """Takes the optimizers that it is made of."""
-        self.parts = parts
-        groups = [group for part in parts for group in part.param_groups]
-        super().__init__(groups, {})
-        # the groups of the parts are those a schedule changes
-        self.param_groups = groups
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """A step of every part."""
-        for part in self.parts:
-            part.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The states of the parts."""
-        return {str(i): part.state_dict() for i, part in enumerate(self.parts)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores the parts."""
-        for i, part in enumerate(self.parts):
-            part.load_state_dict(state[str(i)])
-        self.param_groups = [group for part in self.parts for group in part.param_groups]
-
-
-def _optimizer(model: TimeGNN, config: TrainConfig) -> torch.optim.Optimizer:
-    """Matrices decay, scales do not, and physical constants learn three times as fast."""
-    physics, matrices, decay, plain = [], [], [], []
-    for name, parameter in model.named_parameters():
-        if "." not in name:
-            physics.append(parameter)
-        elif parameter.dim() == 2 and min(parameter.shape) > 8 and "operator." not in name:
-            matrices.append(parameter)
-        elif parameter.dim() > 1:
-            decay.append(parameter)
-        else:
-            plain.append(parameter)
-    rate = config.learning_rate
-    with_muon = config.optimizer == "muon"
-    groups = [
-        {"params": decay if with_muon else decay + matrices, "weight_decay": config.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
-        {"params": physics, "weight_decay": 0.0, "lr": 3 * rate},
-    ]
-    adam = torch.optim.AdamW(groups, lr=rate, fused=True)
-    if not with_muon:
-        return adam
-    muon = torch.optim.Muon(
-        matrices, lr=rate, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
-    return Joined(muon, adam)
-
-
-def _schedule(
-    optimizer: torch.optim.Optimizer, config: TrainConfig, steps: int
-) -> torch.optim.lr_scheduler.LambdaLR:
-    """Up for a while, then down to nothing."""
-    first = max(1.0, WARM_UP * steps)
-
-    def factor(step: int) -> float:
-        if step < first:
-            return 0.04 + 0.96 * step / first
-        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - first) / (steps - first))))
-
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
 def _resume(

@@ -1,0 +1,58 @@
+"""Settings of the network."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from prenet_gnn.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Size of the network and which of its parts are on.
+
+    Attributes:
+        hidden: Width of node embeddings.
+        layers: Message passing steps; at most `features.template.ROUNDS`.
+        conv: Message passing layer, a key of `layers.CONVS`.
+        operator_embedding: Width of the embedding of operator names.
+        head_hidden: Width of the part that knows how the graph is run.
+        device_hidden: Width of the part that sees device-relative numbers.
+        dropout: Dropout on node embeddings.
+        use_device_head: Let device-relative numbers (waves, cache, balance) correct the times.
+        use_host: Model the host's dispatch as a second bound.
+        use_prior: Start from the roofline; without it times come from the network alone.
+        use_fill: Count partly filled waves of tiles and the share of the traffic that the second
+            level cache takes, by a few numbers that all devices share.
+        device_latents: Devices with a latent, plus one for unseen devices.
+        host_latents: Pairs of device and framework with a latent, plus one.
+        framework_latents: Frameworks with a latent, plus one.
+    """
+
+    hidden: int = 64
+    layers: int = 2
+    conv: str = "operator"
+    operator_embedding: int = 8
+    head_hidden: int = 32
+    device_hidden: int = 24
+    dropout: float = 0.0
+    use_device_head: bool = True
+    use_host: bool = True
+    use_prior: bool = True
+    use_fill: bool = True
+    device_latents: int = 1
+    host_latents: int = 1
+    framework_latents: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ModelConfig:
+        """Checks names and builds the settings."""
+        unknown = set(data) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ConfigError(f"unknown model settings: {', '.join(sorted(unknown))}.")
+        return cls(**data)
