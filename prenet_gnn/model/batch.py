@@ -82,7 +82,7 @@ def collate(samples: Sequence[Sample]) -> Data:
         sample it belongs to, and `device (G, 14)`, `run (G, 18)`, `phases (G, 7)`, `step (G, 5)`,
         `views (G,)`, `latents (G, 3)`, `floor (G,)`.
     """
-    place = {}
+    place: dict[int, tuple[int, Encoded]] = {}
     for sample in samples:
         place.setdefault(id(sample.encoded), (len(place), sample.encoded))
     graphs = [encoded for _, encoded in place.values()]
