@@ -169,56 +169,6 @@ def _convolution(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
     return layer, [_empty(f["batch"], f["in_ch"], *pair("in_size", "in_h", "in_w"))]
 
 
-_BUILDERS.get(op)
-    if build is None:
-        raise DataError(f"operator '{op}' has no layer: leave its rows out.")
-    return build(op, f)
-
-
-def _linear(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
-    if "M" in f:
-        return nn.Linear(f["N"], f["K"], device="meta"), [_empty(f["B"], f["M"], f["N"])]
-    rows, bias = f.get("tokens", f.get("batch")), bool(f.get("bias", True))
-    layer = nn.Linear(f["in_features"], f["out_features"], bias=bias, device="meta")
-    return layer, [_empty(int(rows or 1), f["in_features"])]
-
-
-def _product(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
-    m, n, k = f["M"], f["N"], f["K"]
-    if op == "bmm":
-        return _Apply(torch.bmm), [_empty(f["B"], m, n), _empty(f["B"], n, k)]
-    if op == "mm":  # these sources write the inner size N
-        return _Apply(torch.mm), [_empty(m, n), _empty(n, k)]
-    return _Apply(torch.mm), [_empty(m, k), _empty(k, n)]
-
-
-def _embedding(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
-    table = nn.Embedding(f["rows"], f["dim"], device="meta")
-    return table, [torch.zeros(f["tokens"], dtype=torch.int64, device="meta")]
-
-
-def _by_rows(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
-    rows, cols = f.get("B", f.get("tokens")), f.get("H", f.get("hidden"))
-    shape = (int(rows or 1), int(cols or 1))
-    if op in NORMS:
-        return NORMS[op](shape[1], device="meta"), [_empty(*shape)]
-    return _Apply(POINTWISE[op]), [_empty(*shape)] * (2 if op in BINARY else 1)
-
-
-def _convolution(op: str, f: dict[str, Any]) -> tuple[nn.Module, list[Tensor]]:
-    height, width = f.get("in_h", f.get("in_size")), f.get("in_w", f.get("in_size"))
-    kernel = (f.get("kernel_h", f.get("kernel")), f.get("kernel_w", f.get("kernel")))
-    stride = (f.get("stride_h", f.get("stride")), f.get("stride_w", f.get("stride")))
-    padding = (f.get("pad_h", f.get("padding")), f.get("pad_w", f.get("padding")))
-    if isinstance(f.get("padding"), str):  # TensorFlow's names
-        same = f["padding"] == "SAME"
-        padding = tuple(k // 2 if same else 0 for k in kernel)
-    layer = nn.Conv2d(
-        f["in_ch"], f["out_ch"], kernel, stride, padding, bias=bool(f.get("bias")), device="meta"
-    )
-    return layer, [torch.empty(f["batch"], f["in_ch"], height, width, device="meta")]
-
-
 _BUILDERS: dict[str, Callable[[str, dict[str, Any]], tuple[nn.Module, list[Tensor]]]] = {
     "linear": _linear,
     "embedding": _embedding,
