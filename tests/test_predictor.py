@@ -1,6 +1,7 @@
 """Predictions with the shipped weights, and weights that must be refused."""
 
 import json
+import re
 import math
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -147,7 +148,7 @@ def damaged(folder, name, change):
         ("model.json", lambda b: b[:50], "damaged"),
         ("model.json", lambda b: b"[]", "schema"),
         ("model.json", lambda b: b.replace(b"prenet-weights-1", b"prenet-weights-9"), "schema"),
-        ("model.json", lambda b: b.replace(b'"width": 61', b'"width": 60'), "features"),
+        ("model.json", lambda b: re.sub(rb'"width": \d+', b'"width": 60', b), "features"),
         ("model.json", lambda b: b.replace(b'"hidden": ', b'"hidden": 1'), "do not fit"),
     ],
 )

@@ -75,10 +75,11 @@ def make_schedule(
 ) -> torch.optim.lr_scheduler.LambdaLR:
     """Up for a while, then down to nothing."""
     first = max(1.0, WARM_UP * steps)
+    rest = max(1.0, steps - first)
 
     def factor(step: int) -> float:
         if step < first:
             return 0.04 + 0.96 * step / first
-        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - first) / (steps - first))))
+        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - first) / rest)))
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
