@@ -1,8 +1,8 @@
 """Predictions with the shipped weights, and weights that must be refused."""
 
 import json
-import re
 import math
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
