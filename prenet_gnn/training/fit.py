@@ -150,6 +150,7 @@ def fit(
     operators: Rows | None = None,
     folder: Path | None = None,
     report: Callable[[int, dict[str, float]], None] | None = None,
+    validate_every: int = 5,
 ) -> Fitted:
     """Fits a network to some rows.
 
@@ -163,6 +164,7 @@ def fit(
         folder: Keeps a checkpoint after every epoch there and resumes from it.
         report: Called after each epoch with its number and figures; an exception it raises (a
             pruned trial) ends the fit.
+        validate_every: Epochs between two scores on `validation`; the last epoch always has one.
     """
     from lightning.fabric import Fabric, seed_everything
 
@@ -214,7 +216,7 @@ def fit(
             optimizer.step()
             schedule.step()
         figures = {"epoch": float(epoch), "loss": float(np.mean(losses))}
-        if len(validation) and (epoch % 5 == 4 or epoch == config.epochs - 1):
+        if len(validation) and ((epoch + 1) % validate_every == 0 or epoch == config.epochs - 1):
             predicted = predict_rows(fitted, rows, validation)
             figures["mape"] = mape(rows.seconds[validation], predicted)
             figures["median"] = median_ape(rows.seconds[validation], predicted)
