@@ -23,6 +23,7 @@ from experiments.ablation_rows import changed_rows
 from experiments.accuracy import SHIPPED
 from experiments.studies import RESULTS, Ledger, bars, facts, write_json
 from prenet_gnn.training.fit import predict_rows
+from prenet_gnn.training.rows import Rows
 from prenet_gnn.training.run import RunConfig
 from prenet_gnn.tuning.objective import fit_proxy
 from prenet_gnn.tuning.proxy import PART, VALIDATED, Proxy, ProxyConfig, prepare_proxy, read_proxy
@@ -40,10 +41,11 @@ FEWEST_ROWS = 5
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of the table: other settings, and what is taken from the rows."""
+    """One line of the table: other settings, what is taken from the rows, operators beside them."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     rows: str = ""
+    operators: bool = False
 
 
 ABLATIONS: dict[str, Change] = {
@@ -58,7 +60,9 @@ ABLATIONS: dict[str, Change] = {
     "without roofline prior": Change({"model.use_prior": False}),
     "without host-bound term": Change({"model.use_host": False}),
     "without source terms": Change(rows="source"),
+    "with operator rows": Change(operators=True),
     "mean readout": Change(rows="mean"),
+    "without partly filled waves": Change({"model.use_fill": False}),
     "with device-relative correction": Change({"model.use_device_head": True}),
     "layer: GraphSAGE": Change({"model.conv": "sage"}),
     "layer: GATv2": Change({"model.conv": "gatv2"}),
@@ -75,13 +79,25 @@ def run_one(
     config = RunConfig.from_dict(nested({**change.settings, "train.seed": seed}, base))
     changed = Proxy(changed_rows(proxy.rows, change.rows), proxy.train, proxy.validation)
     started = time.perf_counter()
-    fitted = fit_proxy(changed, config, epochs)
+    operators = known_operators(proxy) if change.operators else None
+    fitted = fit_proxy(changed, config, epochs, operators=operators)
     seconds = time.perf_counter() - started
     predicted = predict_rows(fitted, changed.rows, changed.validation)
     errors = np.abs(predicted / proxy.rows.seconds[proxy.validation] - 1)
     part = proxy.rows.frame[PART].to_numpy()[proxy.validation]
     scores = {kind: float(errors[part == kind].mean()) for kind in VALIDATED}
     return {**scores, "mean": float(np.mean(list(scores.values()))), "fit_s": seconds}, errors
+
+
+def known_operators(proxy: Proxy) -> Rows:
+    """Operators that were timed alone on chips that the sample is fitted to."""
+    from prenet_gnn.data.splits import chip_name
+    from prenet_gnn.training.run import prepare_operators
+
+    operators = prepare_operators(None)
+    seen = {chip_name(str(gpu)) for gpu in proxy.rows.frame["gpu"].to_numpy()[proxy.train]}
+    known = [chip_name(str(gpu)) in seen for gpu in operators.frame["gpu"]]
+    return operators.only(np.flatnonzero(known))
 
 
 def groups_of(proxy: Proxy) -> np.ndarray:

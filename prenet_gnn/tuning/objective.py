@@ -19,6 +19,7 @@ from prenet_gnn.tuning.trials import BEAT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from prenet_gnn.training.rows import Rows
     from prenet_gnn.tuning.trials import Objective
 
 
@@ -36,11 +37,21 @@ def fit_proxy(
     config: RunConfig,
     epochs: int,
     report: Callable[[int, dict[str, float]], None] | None = None,
+    operators: Rows | None = None,
 ) -> Fitted:
     """Fits to the sample with the settings of a configuration, for fewer epochs."""
     train = replace(config.train, epochs=epochs, rows_per_epoch=0)
     validation = proxy.validation if report is not None else np.zeros(0, dtype=np.int64)
-    return fit(proxy.rows, proxy.train, validation, config.model, train, report=report)
+    return fit(
+        proxy.rows,
+        proxy.train,
+        validation,
+        config.model,
+        train,
+        operators=operators,
+        report=report,
+        validate_every=1,
+    )
 
 
 def make_objective(
