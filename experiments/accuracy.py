@@ -14,10 +14,14 @@ import json
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+
+if TYPE_CHECKING:
+    from prenet_gnn.training.folds import Fold
+    from prenet_gnn.training.rows import Rows
 
 RESULTS = Path(__file__).parent / "results"
 SHIPPED = Path(__file__).parent / "configs" / "shipped.toml"
@@ -60,25 +64,31 @@ def git_commit() -> str:
     return text.stdout.strip()
 
 
+def fold_operators(fold: Fold) -> Rows:
+    """Operators timed alone on devices that a fold does not hold out."""
+    from prenet_gnn.data.splits import chip_name
+    from prenet_gnn.training.run import prepare_operators
+
+    operators = prepare_operators(None)
+    held = {chip_name(device) for device in fold.devices}
+    seen = [chip_name(str(device)) not in held for device in operators.frame["gpu"]]
+    return operators.only(np.flatnonzero(seen))
+
+
 def run(fold_number: int, config: Path, seed: int, changes: list[str], out: Path) -> dict[str, Any]:
     """Fits and scores one fold and writes its file."""
     import torch
 
     from prenet_gnn.data.families import families
-    from prenet_gnn.data.splits import chip_name
     from prenet_gnn.evaluation import score_fold
     from prenet_gnn.training.fit import fit, predict_rows
     from prenet_gnn.training.folds import joint_fold
-    from prenet_gnn.training.run import load_config, prepare_operators, prepare_rows
+    from prenet_gnn.training.run import load_config, prepare_rows
 
     settings = load_config(config, changes, seed)
     rows = prepare_rows(None)
     fold = joint_fold(rows.frame, fold_number)
-    operators = prepare_operators(None) if settings.train.operators_per_step else None
-    if operators is not None:
-        held = {chip_name(device) for device in fold.devices}
-        seen = [chip_name(str(device)) not in held for device in operators.frame["gpu"]]
-        operators = operators.only(np.flatnonzero(seen))
+    operators = fold_operators(fold) if settings.train.operators_per_step else None
     fitted = fit(
         rows,
         fold.train,

@@ -107,6 +107,7 @@ def _unfinished(folder: Path, rows: Rows, fold: Fold) -> Fitted:
     """The state that `experiments.accuracy` keeps while it fits; its settings lie beside it."""
     import torch
 
+    from experiments.accuracy import fold_operators
     from prenet_gnn.model.network import ModelConfig, TimeGNN
     from prenet_gnn.training.fit import Fitted
 
@@ -114,6 +115,9 @@ def _unfinished(folder: Path, rows: Rows, fold: Fold) -> Fitted:
     if facts["held_out_devices"] != list(fold.devices):
         raise CheckpointError(f"'{folder}' holds out other devices than this fold.")
     latents = rows.latents(fold.train)
+    if facts["config"]["train"].get("operators_per_step"):
+        operators = fold_operators(fold)
+        latents = latents.with_devices(operators.latents(range(len(operators))).devices)
     config = replace(
         ModelConfig.from_dict(facts["config"]["model"]),
         device_latents=len(latents.devices) + 1,
