@@ -68,7 +68,7 @@ def graph(seconds, conv=0.5, host_s=1e-3):
 
 
 def record(seconds, batch=1, **changes):
-    base = MeasuredRecord(model="timm:x", batch_size=batch, hardware="Test CPU", seconds=seconds)
+    base = MeasuredRecord(model="timm:x", batch_size=batch + 1, hardware="Test CPU", seconds=seconds)
     return dataclasses.replace(base, **changes)
 
 
@@ -76,7 +76,7 @@ def fit(pairs, **changes):
     """Calibration from (graph, measured seconds) pairs."""
     graphs = {number: g for number, (g, _) in enumerate(pairs)}
     records = [record(s, batch=n, **changes) for n, (_, s) in enumerate(pairs)]
-    return fit_calibration(records, Predictor(), graph_of=lambda r: graphs[r.batch_size])
+    return fit_calibration(records, Predictor(), graph_of=lambda r: graphs[r.batch_size - 1])
 
 
 def corrected(calibration, g, workload=None):

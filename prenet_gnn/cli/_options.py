@@ -1,7 +1,5 @@
 """Options that several commands share, as dataclasses that a command takes whole."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Callable
@@ -79,7 +77,7 @@ class ShapeOptions:
         str, typer.Option(help="sdpa (fused) or eager; empty = what the framework version runs.")
     ] = ""
 
-    def checked(self) -> ShapeOptions:
+    def checked(self) -> "ShapeOptions":
         """Refuses sizes that no run can have."""
         from prenet_gnn.jobs import check_size
 
@@ -145,7 +143,7 @@ class PredictorOptions:
         typer.Option(metavar="FILE", help="Corrections written by `prenet calibrate`."),
     ] = None
 
-    def load(self) -> Predictor:
+    def load(self) -> "Predictor":
         """Loads the weights and, where asked for, the calibration on top."""
         from prenet_gnn.predictor import load_predictor
 

@@ -1,7 +1,5 @@
 """Which commands there are; a command whose module is not installed is left out."""
 
-from __future__ import annotations
-
 import importlib
 from importlib.util import find_spec
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`prenet calibrate`: fits the predictor to measurements of one machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`prenet check`: predicts a model on this machine, then measures it, side by side."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,7 +65,7 @@ def check(
     warn(found.prediction.warnings)
 
 
-def _print(check: Check) -> None:
+def _print(check: "Check") -> None:
     from prenet_gnn.cli._text import bytes_text, print_table, time_text
 
     record, prediction = check.record, check.prediction
@@ -90,12 +88,12 @@ def _print(check: Check) -> None:
         print("The measured times drift: the machine was not in a steady state.")
 
 
-def _times(check: Check) -> list[tuple[Part, str]]:
+def _times(check: "Check") -> list[tuple["Part", str]]:
     inner = [(part, "  ") for part in (*check.phases(), *check.families())]
     return [(check.total, ""), *inner]
 
 
-def _row(part: Part, text: Callable[[float], str], indent: str) -> tuple[str, ...]:
+def _row(part: "Part", text: "Callable[[float], str]", indent: str) -> tuple[str, ...]:
     measured = "" if part.measured is None else text(part.measured)
     error = "" if part.error is None else f"{part.error:+.0%}"
     return (indent + part.name, text(part.predicted), measured, error)

@@ -1,7 +1,5 @@
 """`prenet compare`: one model on all devices, ranked by time or cost."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -88,10 +86,10 @@ def compare(
 def _write_report(
     path: Path,
     model: str,
-    graph: OpGraph,
-    result: Comparison,
-    predictor: Predictor,
-    workload: Workload,
+    graph: "OpGraph",
+    result: "Comparison",
+    predictor: "Predictor",
+    workload: "Workload",
 ) -> None:
     """The breakdown is that of the device that is ranked first."""
     from prenet_gnn.cli import _report
@@ -111,7 +109,7 @@ def _write_report(
     )
 
 
-def _csv(result: Comparison) -> str:
+def _csv(result: "Comparison") -> str:
     rows = result.to_dict()["devices"]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["hardware"], lineterminator="\n")
@@ -120,10 +118,10 @@ def _csv(result: Comparison) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _print(result: Comparison, top: int | None) -> None:
+def _print(result: "Comparison", top: int | None) -> None:
     from prenet_gnn.cli._text import bytes_text, print_table, rate_text, time_text
 
-    def cells(row: DeviceRow) -> tuple[str, ...]:
+    def cells(row: "DeviceRow") -> tuple[str, ...]:
         epoch = row.cost_per_epoch_usd
         cost = row.usd_per_million_samples if epoch is None else epoch
         return (

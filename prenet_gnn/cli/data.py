@@ -1,7 +1,5 @@
 """`prenet data`: fetches the public measurements, and checks a folder that holds them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`prenet evaluate`: how far the predictions are from measured times."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

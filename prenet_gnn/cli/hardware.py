@@ -1,7 +1,5 @@
 """`prenet hardware`: the catalogue of devices, one entry, or this machine's own."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +43,7 @@ def hardware(
         _print_all(list_hardware())
 
 
-def _values(device: Hardware) -> dict[str, Any]:
+def _values(device: "Hardware") -> dict[str, Any]:
     return {**dataclasses.asdict(device), "peaks": dict(device.peaks)}
 
 
@@ -62,10 +60,10 @@ def _lines(values: dict[str, Any]) -> str:
     return "\n".join(f"{key:<{width}}  {value}" for key, value in shown.items())
 
 
-def _print_all(devices: tuple[Hardware, ...]) -> None:
+def _print_all(devices: tuple["Hardware", ...]) -> None:
     from prenet_gnn.cli._text import bytes_text, count_text, print_table
 
-    def rate(device: Hardware, precision: str) -> str:
+    def rate(device: "Hardware", precision: str) -> str:
         value = device.stated_peak(precision)
         return "" if value is None else count_text(value)
 

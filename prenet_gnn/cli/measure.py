@@ -1,7 +1,5 @@
 """`prenet measure`: really runs iterations on this machine, of one model or a whole sweep."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,7 +88,7 @@ def _sweep(
     )
 
 
-def _text(record: MeasuredRecord) -> str:
+def _text(record: "MeasuredRecord") -> str:
     from prenet_gnn.cli._text import bytes_text, time_text
 
     head = f"{record.model} (batch {record.batch_size}, {record.mode}, {record.precision})"

@@ -1,7 +1,5 @@
 """`prenet plan`: the best device and settings for a whole training run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,7 +116,9 @@ def plan(
         _print(result)
 
 
-def _graph(model: str, image_size: int | None, seq_len: int | None, workload: Workload) -> OpGraph:
+def _graph(
+    model: str, image_size: int | None, seq_len: int | None, workload: Workload
+) -> "OpGraph":
     """Traces at the size from which every other batch size follows without a second trace."""
     from prenet_gnn.cli._graphs import graph_of
     from prenet_gnn.cli._options import ShapeOptions
@@ -134,7 +134,12 @@ def _graph(model: str, image_size: int | None, seq_len: int | None, workload: Wo
 
 
 def _write_report(
-    path: Path, model: str, graph: OpGraph, result: Plan, predictor: Predictor, workload: Workload
+    path: Path,
+    model: str,
+    graph: "OpGraph",
+    result: "Plan",
+    predictor: "Predictor",
+    workload: Workload,
 ) -> None:
     """The breakdown is one iteration of the best option."""
     from dataclasses import replace
@@ -165,7 +170,7 @@ def _write_report(
     )
 
 
-def _print(result: Plan) -> None:
+def _print(result: "Plan") -> None:
     from prenet_gnn.cli._text import print_table
 
     columns = ("", "device", "batch", "settings", "time", "90%", "USD", "90% ", "kWh", "memory")
@@ -180,7 +185,7 @@ def _print(result: Plan) -> None:
     print(f"{result.tried:,} options predicted, chosen by the sampler '{result.sampler}'")
 
 
-def _cells(option: Option) -> tuple[str, ...]:
+def _cells(option: "Option") -> tuple[str, ...]:
     from prenet_gnn.cli._text import bytes_text, time_text
 
     return (
@@ -196,6 +201,6 @@ def _cells(option: Option) -> tuple[str, ...]:
     )
 
 
-def _cost_range(option: Option) -> str:
+def _cost_range(option: "Option") -> str:
     low, high = option.cost_low_usd, option.cost_high_usd
     return "" if low is None or high is None else f"{low:,.2f} - {high:,.2f}"

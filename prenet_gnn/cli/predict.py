@@ -1,7 +1,5 @@
 """`prenet predict`: time and memory of one iteration, for one model or a table of jobs."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,10 +119,10 @@ def _predict_one(
 def _write_report(
     path: Path,
     model: str,
-    graph: OpGraph,
-    prediction: Prediction,
-    predictor: Predictor,
-    device: Hardware,
+    graph: "OpGraph",
+    prediction: "Prediction",
+    predictor: "Predictor",
+    device: "Hardware",
 ) -> None:
     from prenet_gnn.cli import _report
     from prenet_gnn.planner import compare
@@ -141,7 +139,7 @@ def _write_report(
     )
 
 
-def _outlook_text(outlook: Outlook) -> str:
+def _outlook_text(outlook: "Outlook") -> str:
     from prenet_gnn.cli._text import bytes_text, rate_text, time_text
 
     low, high = time_text(outlook.low_s), time_text(outlook.high_s)
@@ -155,7 +153,7 @@ def _outlook_text(outlook: Outlook) -> str:
 
 
 def _text(
-    model: str, batch_size: int, workload: Workload, memory_bytes: float, prediction: Prediction
+    model: str, batch_size: int, workload: Workload, memory_bytes: float, prediction: "Prediction"
 ) -> str:
     from prenet_gnn.cli._text import bytes_text, rate_text, time_text
 

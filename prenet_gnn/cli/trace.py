@@ -1,7 +1,5 @@
 """`prenet trace`: a model as a graph of operators with its costs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,7 +65,7 @@ def trace(
         _print_modules(model, graph, depth)
 
 
-def _write(graph: OpGraph, output: Path | None, html: Path | None) -> None:
+def _write(graph: "OpGraph", output: Path | None, html: Path | None) -> None:
     if output is None and html is None:
         return
     from tracing.report import write_graph
@@ -79,7 +77,7 @@ def _write(graph: OpGraph, output: Path | None, html: Path | None) -> None:
             write_graph(graph, path)
 
 
-def _facts(model: str, graph: OpGraph) -> dict[str, object]:
+def _facts(model: str, graph: "OpGraph") -> dict[str, object]:
     return {
         "model": model,
         "batch_size": graph.batch_size,
@@ -93,7 +91,7 @@ def _facts(model: str, graph: OpGraph) -> dict[str, object]:
     }
 
 
-def _print_modules(model: str, graph: OpGraph, depth: int) -> None:
+def _print_modules(model: str, graph: "OpGraph", depth: int) -> None:
     from prenet_gnn.cli._text import warn
     from tracing.report import format_table
 
@@ -103,7 +101,7 @@ def _print_modules(model: str, graph: OpGraph, depth: int) -> None:
     warn([*bounds, *graph.meta.get("approximated", [])])
 
 
-def _print_operators(model: str, graph: OpGraph) -> None:
+def _print_operators(model: str, graph: "OpGraph") -> None:
     from prenet_gnn.cli._text import bytes_text, count_text, print_table, warn
 
     print(f"{model}, batch {graph.batch_size}, {graph.mode}: {len(graph.nodes)} operators")

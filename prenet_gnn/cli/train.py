@@ -1,7 +1,5 @@
 """`prenet train`: fits the network to measured data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`prenet tune`: searches settings of the network."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Annotated
