@@ -135,7 +135,7 @@ def test_ctrl_c_ends_a_sweep_with_whole_lines_and_no_process_left(tmp_path: Path
         time.sleep(0.1)
     # a terminal sends it to the whole group
     os.killpg(run.pid, signal.SIGINT)
-    _, error = run.communicate(timeout=60)
+    _, error = run.communicate(timeout=150)
     assert run.returncode == 130
     assert "Traceback" not in error
     assert error.rstrip().endswith("prenet: interrupted")
