@@ -129,6 +129,8 @@ def test_ctrl_c_ends_a_sweep_with_whole_lines_and_no_process_left(tmp_path: Path
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         start_new_session=True,
+        # a shell's background jobs ignore interrupts, and so would everything they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline and not (out.exists() and out.stat().st_size):
