@@ -68,7 +68,9 @@ def graph(seconds, conv=0.5, host_s=1e-3):
 
 
 def record(seconds, batch=1, **changes):
-    base = MeasuredRecord(model="timm:x", batch_size=batch + 1, hardware="Test CPU", seconds=seconds)
+    base = MeasuredRecord(
+        model="timm:x", batch_size=batch + 1, hardware="Test CPU", seconds=seconds
+    )
     return dataclasses.replace(base, **changes)
 
 
