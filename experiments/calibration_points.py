@@ -108,7 +108,8 @@ def _unfinished(folder: Path, rows: Rows, fold: Fold) -> Fitted:
     import torch
 
     from experiments.accuracy import fold_operators
-    from prenet_gnn.model.network import ModelConfig, TimeGNN
+    from prenet_gnn.model.config import ModelConfig
+    from prenet_gnn.model.network import TimeGNN
     from prenet_gnn.training.fit import Fitted
 
     facts: dict[str, Any] = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))

@@ -158,7 +158,8 @@ def _weights(source: Path, description: dict[str, Any]) -> bytes:
 def _build(description: dict[str, Any], data: bytes) -> Checkpoint:
     from safetensors.torch import load
 
-    from prenet_gnn.model.network import ModelConfig, TimeGNN
+    from prenet_gnn.model.config import ModelConfig
+    from prenet_gnn.model.network import TimeGNN
 
     tensors = load(data)
     config = ModelConfig.from_dict(description["config"])

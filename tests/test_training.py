@@ -11,7 +11,7 @@ from prenet_gnn.errors import ConfigError
 from prenet_gnn.features.encode import encode
 from prenet_gnn.features.template import build_template
 from prenet_gnn.metrics import mape
-from prenet_gnn.model.network import ModelConfig
+from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.training.encoding import EntryKey, Store
 from prenet_gnn.training.fit import TrainConfig, fit, predict_rows
 from prenet_gnn.training.folds import joint_fold

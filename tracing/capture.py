@@ -212,8 +212,9 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
 def _with_shapes(model: nn.Module, call: Call) -> nn.Module:
     """A copy of a model with lazy layers, run once so that they know their shapes."""
     # an uninitialized buffer does not know how to copy itself
+    uninitialized: Any = UninitializedBuffer  # its stub lacks the arguments
     memo = {
-        id(buffer): UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)
+        id(buffer): uninitialized(device=buffer.device, dtype=buffer.dtype)
         for buffer in model.buffers()
         if isinstance(buffer, UninitializedBuffer)
     }

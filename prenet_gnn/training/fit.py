@@ -16,7 +16,8 @@ from torch import Tensor
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.metrics import mape, median_ape
 from prenet_gnn.model.batch import collate
-from prenet_gnn.model.network import ModelConfig, TimeGNN, Times
+from prenet_gnn.model.config import ModelConfig
+from prenet_gnn.model.network import TimeGNN, Times
 from prenet_gnn.training.latents import Latents
 from prenet_gnn.training.optimizer import make_optimizer, make_schedule
 from prenet_gnn.training.rows import Rows

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.model.network import ModelConfig
+from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.training.fit import Fitted, TrainConfig, fit
 from prenet_gnn.training.rows import Rows
 

@@ -91,7 +91,7 @@ def figures(study: Any) -> list[Any]:
     from optuna import visualization as plots
 
     name = "validation MAPE"
-    target = {"target": lambda t: t.values[0], "target_name": name}
+    target: dict[str, Any] = {"target": lambda t: t.values[0], "target_name": name}
     made = [plots.plot_optimization_history(study, **target)]
     if importances(study):
         made.append(plots.plot_param_importances(study, **target))

@@ -63,10 +63,11 @@ def open_study(address: str, directions: tuple[str, ...] = ("minimize",)) -> Any
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    wanted: list[Any] = list(directions)
     study = optuna.create_study(
         storage=open_storage(address),
         study_name=STUDY_NAME,
-        directions=list(directions),
+        directions=wanted,
         load_if_exists=True,
     )
     if len(study.directions) != len(directions):
