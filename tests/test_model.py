@@ -12,9 +12,9 @@ from prenet_gnn.features.schema import NUMBERS, WIDTH
 from prenet_gnn.features.template import build_template
 from prenet_gnn.hardware import get_hardware
 from prenet_gnn.model.batch import Sample, collate
+from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN, device_vector, format_of, run_vector
 from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.network import TimeGNN
 from prenet_gnn.workload import Workload
 from tracing import trace
