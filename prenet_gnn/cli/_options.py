@@ -51,6 +51,10 @@ DevicesPerNode = Annotated[
         "--devices-per-node", metavar="N", help="Coarse outlook: N devices, data parallel."
     ),
 ]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; repeatable."),
+]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", envvar="PRENET_DATA", help="Folder with the measured data."),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from prenet_gnn.cli._options import Data, grouped
+from prenet_gnn.cli._options import Changes, Data, grouped
 
 
 def register(app: typer.Typer) -> None:
@@ -20,10 +20,7 @@ def train(
     config: Annotated[
         Path | None, typer.Argument(metavar="[CONFIG]", help="TOML file; the defaults if not.")
     ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; repeatable."),
-    ] = None,
+    changes: Changes = None,
     data: Data = None,
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0,
 ) -> None:

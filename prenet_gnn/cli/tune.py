@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from prenet_gnn.cli._options import Data, grouped
+from prenet_gnn.cli._options import Changes, Data, grouped
 
 
 def register(app: typer.Typer) -> None:
@@ -52,10 +52,7 @@ def tune(
     config: Annotated[
         Path | None, typer.Argument(metavar="[CONFIG]", help="Settings that are not searched.")
     ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; repeatable."),
-    ] = None,
+    changes: Changes = None,
     data: Data = None,
 ) -> None:
     """Searches settings; the best become FOLDER/best.toml, which `prenet train` reads.

@@ -48,7 +48,6 @@ class TrainConfig:
         operators_per_step: Measured operators that join every step; 0 leaves them out.
         operator_weight: Weight of their loss.
         host_floor: Penalty that keeps framework latents small.
-        share_graphs: Put rows of one graph into one step, where they share its pass.
         optimizer: `adamw`, or `muon` for the matrices of the network (AdamW for the rest).
         seed: Seed of everything random.
     """
@@ -65,7 +64,6 @@ class TrainConfig:
     operators_per_step: int = 192
     operator_weight: float = 0.2
     host_floor: float = 0.01
-    share_graphs: bool = False
     optimizer: str = "muon"
     seed: int = 0
 
@@ -260,29 +258,15 @@ def _draw(
     chance: np.ndarray,
     config: TrainConfig,
 ) -> list[tuple[np.ndarray, Tensor]]:
-    """The steps of an epoch: rows, and how much each counts.
-
-    Rows of one graph come in one step and share its pass through the graph network.
-    """
-    if not config.rows_per_epoch:
-        drawn, often = train, rows.weight[train]
+    """The steps of an epoch: rows, and how much each counts."""
+    if config.rows_per_epoch:
+        drawn = rng.choice(train, size=config.rows_per_epoch, p=chance)
+        weight = np.ones(len(drawn))
     else:
-        every = rng.choice(train, size=config.rows_per_epoch, p=chance)
-        drawn, often = np.unique(every, return_counts=True)
-    count = math.ceil((config.rows_per_epoch or len(train)) / config.batch_size)
-    if not config.share_graphs:
-        if config.rows_per_epoch:
-            drawn, often = every, np.ones(len(every))
-        order = rng.permutation(len(drawn))
-        return [
-            (drawn[p], torch.from_numpy(often[p]).float()) for p in np.array_split(order, count)
-        ]
-    by_graph: dict[Any, list[int]] = {}
-    for position, row in enumerate(drawn):
-        by_graph.setdefault(rows.keys[int(row)], []).append(position)
-    groups = list(by_graph.values())
-    order = np.concatenate([groups[i] for i in rng.permutation(len(groups))])
-    return [(drawn[p], torch.from_numpy(often[p]).float()) for p in np.array_split(order, count)]
+        drawn, weight = train, rows.weight[train]
+    order = rng.permutation(len(drawn))
+    parts = np.array_split(order, math.ceil(len(drawn) / config.batch_size))
+    return [(drawn[p], torch.from_numpy(weight[p]).float()) for p in parts]
 
 
 def _resume(
