@@ -20,6 +20,13 @@ from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.network import TimeGNN, Times
 from prenet_gnn.training.latents import Latents
 from prenet_gnn.training.optimizer import make_optimizer, make_schedule
+from prenet_gnn.training.parallel import (
+    average,
+    average_gradients,
+    make_fabric,
+    own_share,
+    step_mean,
+)
 from prenet_gnn.training.rows import Rows
 
 # Where the loss turns from squared to absolute, in natural logarithm of the time: errors below it
@@ -151,7 +158,7 @@ def fit(
     report: Callable[[int, dict[str, float]], None] | None = None,
     validate_every: int = 5,
 ) -> Fitted:
-    """Fits a network to some rows.
+    """Fits a network to some rows; processes of `torchrun` share the rows of every step.
 
     Args:
         rows: All rows.
@@ -161,11 +168,11 @@ def fit(
         config: How to fit.
         operators: Operators timed alone, to learn from beside the rows.
         folder: Keeps a checkpoint after every epoch there and resumes from it.
-        report: Called after each epoch with its number and figures; an exception it raises (a
-            pruned trial) ends the fit.
+        report: Called after each epoch with its number and figures, in the first process; an
+            exception it raises (a pruned trial) ends the fit.
         validate_every: Epochs between two scores on `validation`; the last epoch always has one.
     """
-    from lightning.fabric import Fabric, seed_everything
+    from lightning.fabric import seed_everything
 
     seed_everything(config.seed, verbose=False)
     if operators is None or not config.operators_per_step:
@@ -179,8 +186,7 @@ def fit(
         host_latents=len(latents.hosts) + 1,
         framework_latents=len(latents.frameworks) + 1,
     )
-    fabric = Fabric(accelerator="cpu", devices=1)
-    fabric.launch()
+    fabric = make_fabric()
     network = TimeGNN(model_config)
     optimizer = make_optimizer(network, config)
     per_epoch = config.rows_per_epoch or len(train)
@@ -202,26 +208,29 @@ def fit(
         losses = []
         model.train()
         for part, weights in _draw(rng, rows, train, chance, config):
-            data = collate([samples(int(i)) for i in part])
-            data.latents = _hidden(data.latents, config.latent_dropout)
-            each = loss_of(model(data), targets_of(rows, part))
-            loss = (each * weights).mean()
-            losses.append(float(loss.detach()))
-            if extra is not None:
-                loss = loss + config.operator_weight * extra.loss(model, rng)
+            mine = own_share(fabric, len(part))
+            data = collate([samples(int(i)) for i in part[mine]])
+            data.latents = _hidden(data.latents, config.latent_dropout, mine, len(part))
             optimizer.zero_grad()
-            fabric.backward(loss + penalties(network, config))
+            with fabric.no_backward_sync(model, enabled=fabric.world_size > 1):
+                each = loss_of(model(data), targets_of(rows, part[mine]))
+                loss = step_mean(fabric, each * weights[mine], len(part))
+                losses.append(float(loss.detach()))
+                if extra is not None:
+                    loss = loss + config.operator_weight * extra.loss(fabric, model, rng)
+                fabric.backward(loss + penalties(network, config))
+            average_gradients(fabric, network)
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-        figures = {"epoch": float(epoch), "loss": float(np.mean(losses))}
+        figures = {"epoch": float(epoch), "loss": average(fabric, float(np.mean(losses)))}
         if len(validation) and ((epoch + 1) % validate_every == 0 or epoch == config.epochs - 1):
             predicted = predict_rows(fitted, rows, validation)
             figures["mape"] = mape(rows.seconds[validation], predicted)
             figures["median"] = median_ape(rows.seconds[validation], predicted)
         history.append(figures)
         _keep(fabric, folder, state, epoch, history)
-        if report is not None:
+        if report is not None and fabric.is_global_zero:
             report(epoch, figures)
     return fitted
 
@@ -236,18 +245,19 @@ class _Operators:
         self.chance = rows.weight / rows.weight.sum()
         self.sample = functools.cache(lambda i: rows.sample(i, latents))
 
-    def loss(self, model: Any, rng: np.random.Generator) -> Tensor:
+    def loss(self, fabric: Any, model: Any, rng: np.random.Generator) -> Tensor:
         """Mean loss of a fresh draw."""
         drawn = rng.choice(len(self.rows), size=self.size, p=self.chance)
-        data = collate([self.sample(int(i)) for i in drawn])
-        data.latents = _hidden(data.latents, self.hide)
-        target = torch.from_numpy(self.rows.seconds[drawn]).float()
-        return _huber(model(data).total, target).mean()
+        mine = own_share(fabric, len(drawn))
+        data = collate([self.sample(int(i)) for i in drawn[mine]])
+        data.latents = _hidden(data.latents, self.hide, mine, len(drawn))
+        target = torch.from_numpy(self.rows.seconds[drawn[mine]]).float()
+        return step_mean(fabric, _huber(model(data).total, target), len(drawn))
 
 
-def _hidden(latents: Tensor, share: float) -> Tensor:
-    """Takes the latents from a share of the rows."""
-    hide = torch.rand(len(latents), 1) < share
+def _hidden(latents: Tensor, share: float, mine: np.ndarray, rows: int) -> Tensor:
+    """Takes the latents from a share of the step's rows, of which `mine` are given."""
+    hide = torch.rand(rows, 1)[mine] < share
     return torch.where(hide, torch.zeros_like(latents), latents)
 
 
@@ -291,4 +301,6 @@ def _keep(
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / "next.ckpt"
     fabric.save(draft, {**state, "epoch": epoch, "history": history})
-    draft.replace(folder / "last.ckpt")
+    if fabric.is_global_zero:
+        draft.replace(folder / "last.ckpt")
+    fabric.barrier()

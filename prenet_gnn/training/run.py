@@ -15,6 +15,7 @@ import numpy as np
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.training.fit import Fitted, TrainConfig, fit
+from prenet_gnn.training.parallel import is_first
 from prenet_gnn.training.rows import Rows
 
 ENCODED = "encoded.npz"
@@ -151,7 +152,8 @@ def run_training(
 ) -> None:
     """Fits an ensemble on all rows and writes its checkpoint to `output`.
 
-    A run that was stopped goes on from its last epoch when it is started again.
+    A run that was stopped goes on from its last epoch when it is started again. Processes of
+    `torchrun` share the rows of every step.
     """
     settings = load_config(config, changes, seed)
     rows = prepare_rows(data)
@@ -162,7 +164,8 @@ def run_training(
     for number in range(settings.members):
         train = replace(settings.train, seed=settings.train.seed + number)
         folder = output / f"member-{number}"
-        print(f"member {number + 1} of {settings.members}: {len(rows)} rows", flush=True)
+        if is_first():
+            print(f"member {number + 1} of {settings.members}: {len(rows)} rows", flush=True)
         fitted.append(
             fit(
                 rows,
@@ -175,7 +178,8 @@ def run_training(
                 report=_say,
             )
         )
-    write_checkpoint(output, fitted, rows, settings, operators)
+    if is_first():
+        write_checkpoint(output, fitted, rows, settings, operators)
 
 
 def _say(epoch: int, figures: dict[str, float]) -> None:
