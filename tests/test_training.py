@@ -1,5 +1,11 @@
 """The training loop on rows made up from a known law."""
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -31,8 +37,7 @@ def net(width, depth):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
 
 
-@pytest.fixture(scope="module")
-def rows():
+def made_up_rows():
     """Twelve rows: four networks on three devices."""
     store, keys, table = Store(), [], []
     for width, depth in ((32, 2), (64, 4), (96, 3), (48, 8)):
@@ -52,6 +57,11 @@ def rows():
                 }
             )  # fmt: skip
     return load_rows(pd.DataFrame(table), keys, store)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return made_up_rows()
 
 
 def test_twelve_rows_are_memorised(rows):
@@ -91,6 +101,64 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(rows, tmp_path):
     resumed = fit(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "cut")
     assert [h["epoch"] for h in resumed.history] == [h["epoch"] for h in whole.history]
     assert np.isfinite(predict_rows(resumed, rows, everything)).all()
+
+
+# What every process of the test below runs.
+SHARED = TrainConfig(epochs=3, rows_per_epoch=0, batch_size=5, operators_per_step=4)
+WORKER = """
+import sys
+from pathlib import Path
+import numpy as np
+from test_training import EMPTY, SHARED, SMALL, fit, made_up_rows, save
+
+rows, folder = made_up_rows(), Path(sys.argv[1])
+save(fit(rows, np.arange(12), EMPTY, SMALL, SHARED, operators=rows, folder=folder), folder)
+"""
+
+
+def save(fitted, folder):
+    """Writes what a process has found, one file for each."""
+    import torch.distributed
+
+    weights = {name: value.tolist() for name, value in fitted.model.state_dict().items()}
+    text = json.dumps({"history": fitted.history, "weights": weights})
+    (Path(folder) / f"rank-{torch.distributed.get_rank()}.json").write_text(text)
+
+
+def test_two_processes_learn_what_one_learns(rows, tmp_path):
+    from prenet_gnn.training.parallel import processes
+
+    assert processes() == 1
+    one = fit(rows, np.arange(len(rows)), EMPTY, SMALL, SHARED, operators=rows)
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    places = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    subprocess.run(
+        [*command, str(script), str(tmp_path)],
+        check=True,
+        timeout=600,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(places)},
+    )
+    found = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+    assert found[0] == found[1]
+    losses = [figures["loss"] for figures in found[0]["history"]]
+    np.testing.assert_allclose(losses, [figures["loss"] for figures in one.history], rtol=1e-3)
+    for name, value in one.model.state_dict().items():
+        two = np.array(found[0]["weights"][name])
+        np.testing.assert_allclose(two, value.numpy(), rtol=1e-2, atol=1e-3, err_msg=name)
+    assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["last.ckpt"]
+
+
+def test_more_processes_than_rows_are_refused():
+    from types import SimpleNamespace
+
+    from prenet_gnn.training.parallel import own_share
+
+    fabric = SimpleNamespace(world_size=4, global_rank=1)
+    assert own_share(fabric, 6).tolist() == [1, 5]
+    with pytest.raises(ConfigError, match=r"3 rows for 4 processes.*batch_size"):
+        own_share(fabric, 3)
 
 
 def test_folds_hold_out_whole_families_and_chips(data_dir):
