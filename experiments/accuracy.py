@@ -1,29 +1,37 @@
 """How accurate is the predictor on families, devices and rows it has not seen?
 
     python -m experiments.accuracy --fold 1 [--config FILE] [--seed 0] [--quick]
+    python -m experiments.accuracy --split torchvision-to-timm
+    python -m experiments.accuracy --split cnn-to-transformer
+    python -m experiments.accuracy --leave-out-device "Tesla T4"
 
-Fits without one joint fold (see `prenet_gnn.training.folds`), scores the network and the baselines
-on what was held out, by split, device and family, and writes one JSON file. No measured row is
-written, only figures over groups of rows.
+Fits without one joint fold (see `prenet_gnn.training.folds`) or without what a protocol holds out
+(see `experiments.protocols`), scores the network and the baselines on it, by split, device and
+family, and writes one JSON file. A run that was stopped goes on from its last epoch. No measured
+row is written, only figures over groups of rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import subprocess
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from experiments.protocols import LEAVE_OUT, PROTOCOLS
+from experiments.provenance import RESULTS, git_commit, provenance
+from prenet_gnn.errors import PreNetError
+
 if TYPE_CHECKING:
     from prenet_gnn.training.folds import Fold
     from prenet_gnn.training.rows import Rows
 
-RESULTS = Path(__file__).parent / "results"
+__all__ = ["RESULTS", "SHIPPED", "fold_operators", "git_commit", "run"]
+
 SHIPPED = Path(__file__).parent / "configs" / "shipped.toml"
 # Groups with fewer rows are left out of the lists by device and family.
 SMALLEST_GROUP = 5
@@ -49,21 +57,6 @@ def groups(frame: pd.DataFrame, chosen: np.ndarray, log_ratio: np.ndarray, by: l
     return json.loads(result.round(4).reset_index().to_json(orient="records"))
 
 
-def git_commit() -> str:
-    """The commit of the code, with a mark when files differ from it."""
-    try:
-        text = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).parent,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return text.stdout.strip()
-
-
 def fold_operators(fold: Fold) -> Rows:
     """Operators timed alone on devices that a fold does not hold out."""
     from prenet_gnn.data.splits import chip_name
@@ -75,19 +68,26 @@ def fold_operators(fold: Fold) -> Rows:
     return operators.only(np.flatnonzero(seen))
 
 
-def run(fold_number: int, config: Path, seed: int, changes: list[str], out: Path) -> dict[str, Any]:
-    """Fits and scores one fold and writes its file."""
-    import torch
-
-    from prenet_gnn.data.families import families
-    from prenet_gnn.evaluation import score_fold
+def run(
+    part: int | str,
+    config: Path,
+    seed: int,
+    changes: list[str],
+    out: Path,
+    *,
+    device: str = "",
+) -> dict[str, Any]:
+    """Fits and scores one joint fold, by its number, or one protocol, and writes its file."""
+    from experiments.protocols import protocol
     from prenet_gnn.training.fit import fit, predict_rows
     from prenet_gnn.training.folds import joint_fold
+    from prenet_gnn.training.parallel import is_first
     from prenet_gnn.training.run import load_config, prepare_rows
 
     settings = load_config(config, changes, seed)
     rows = prepare_rows(None)
-    fold = joint_fold(rows.frame, fold_number)
+    joint = isinstance(part, int)
+    fold = joint_fold(rows.frame, int(part)) if joint else protocol(rows, str(part), device)
     operators = fold_operators(fold) if settings.train.operators_per_step else None
     fitted = fit(
         rows,
@@ -100,7 +100,28 @@ def run(fold_number: int, config: Path, seed: int, changes: list[str], out: Path
         report=lambda epoch, figures: print(epoch, figures, flush=True),
     )
     predicted = {kind: predict_rows(fitted, rows, chosen) for kind, chosen in fold.test.items()}
-    scores = score_fold(rows, fold, predicted)
+    command = f"python -m experiments.accuracy {_words(part, device)} --seed {seed}"
+    result = {
+        "fold" if joint else "protocol": part,
+        "seed": seed,
+        "config": settings.to_dict(),
+        "held_out_devices": list(fold.devices),
+        "held_out_families": list(fold.families),
+        "training_rows": len(fold.train),
+        **scored(rows, fold, predicted),
+        **provenance(command),
+    }
+    if is_first():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return result
+
+
+def scored(rows: Rows, fold: Fold, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Scores of the network and of the baselines, and errors by device and family."""
+    from prenet_gnn.data.families import families
+    from prenet_gnn.evaluation import score_fold
+
     frame = rows.frame.assign(family=families(rows.frame).to_numpy())
     details: dict[str, Any] = {}
     for kind, chosen in fold.test.items():
@@ -113,20 +134,26 @@ def run(fold_number: int, config: Path, seed: int, changes: list[str], out: Path
                 for mode in ("train", "infer")
             },
         }
-    result = {
-        "fold": fold_number,
-        "seed": seed,
-        "config": settings.to_dict(),
-        "held_out_devices": list(fold.devices),
-        "held_out_families": list(fold.families),
+    scores = score_fold(rows, fold, predicted)
+    return {
         "scores": [{"split": s, "predictor": p, **plain(x.to_dict())} for s, p, x in scores],
         "details": details,
-        "commit": git_commit(),
-        "versions": {"torch": torch.__version__, "python": platform.python_version()},
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return result
+
+
+def _words(part: int | str, device: str) -> str:
+    """The options that choose a part."""
+    if isinstance(part, int):
+        return f"--fold {part}"
+    return f'--leave-out-device "{device}"' if part == LEAVE_OUT else f"--split {part}"
+
+
+def _stem(part: int | str, device: str) -> str:
+    """The name of a part in file names."""
+    plain_device = re.sub(r"[^A-Za-z0-9]+", "-", device).strip("-").lower()
+    if isinstance(part, int):
+        return f"fold{part}"
+    return f"without-{plain_device}" if part == LEAVE_OUT else part
 
 
 def plain(scores: dict[str, Any]) -> dict[str, Any]:
@@ -150,17 +177,27 @@ def quantile(log_ratio: np.ndarray, chosen: np.ndarray, level: float = 0.9) -> d
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fold", type=int, default=1, choices=range(5))
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--fold", type=int, default=1, choices=range(5))
+    which.add_argument("--split", choices=PROTOCOLS, help="a transfer protocol")
+    which.add_argument("--leave-out-device", metavar="NAME", default="")
     parser.add_argument("--config", type=Path, default=SHIPPED)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="two short epochs, a smoke test")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     changes = ["train.epochs=2", "train.rows_per_epoch=500"] if args.quick else []
-    name = f"accuracy-fold{args.fold}-seed{args.seed}{'-quick' if args.quick else ''}.json"
-    result = run(args.fold, args.config, args.seed, changes, args.out or RESULTS / name)
+    device = args.leave_out_device
+    part = LEAVE_OUT if device else args.split or args.fold
+    quick = "-quick" if args.quick else ""
+    name = f"accuracy-{_stem(part, device)}-seed{args.seed}{quick}.json"
+    out = args.out or RESULTS / name
+    try:
+        result = run(part, args.config, args.seed, changes, out, device=device)
+    except PreNetError as error:
+        raise SystemExit(f"accuracy: {error}") from None
     for row in result["scores"]:
-        print(f"{row['split']:<22}{row['predictor']:<10}{row['rows']:>6}{row['mape']:>8.1%}"
+        print(f"{row['split']:<30}{row['predictor']:<10}{row['rows']:>6}{row['mape']:>8.1%}"
               f"{row['median_ape']:>8.1%}{row['p90_ape']:>8.1%}{row['bias']:>+8.1%}")  # fmt: skip
 
 

@@ -32,8 +32,8 @@ def held(quantiles: list[float], half_width: float) -> float:
 def coverage(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each fold, split and mode."""
     rows = []
-    for number, tested in enumerate(results):
-        widths = intervals([r for i, r in enumerate(results) if i != number])
+    for tested in results:
+        widths = intervals([other for other in results if other["fold"] != tested["fold"]])
         for split, situation in SITUATIONS.items():
             for mode in ("train", "infer"):
                 part = tested["details"][split]["intervals"][mode]
@@ -43,6 +43,7 @@ def coverage(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 rows.append(
                     {
                         "fold": tested["fold"],
+                        "seed": tested["seed"],
                         "split": split,
                         "mode": mode,
                         "rows": part["rows"],
@@ -56,7 +57,7 @@ def coverage(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     """Command line."""
     results = list(load_results())
-    if len(results) < 2:
+    if len({result["fold"] for result in results}) < 2:
         raise SystemExit("coverage needs two folds: run `python -m experiments.accuracy --fold N`.")
     rows = coverage(results)
     for row in rows:

@@ -57,7 +57,7 @@ def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
     }
     facts["accuracy"] = {
         "scores": merged(results),
-        "folds": [result["fold"] for result in results],
+        "folds": sorted({result["fold"] for result in results}),
         "seeds": sorted({result["seed"] for result in results}),
         "command": "python -m experiments.accuracy --fold N, then python -m experiments.tables",
     }

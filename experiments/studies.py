@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from experiments.accuracy import git_commit
+from experiments.provenance import data_hashes, git_commit
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "torch-geometric", "numpy", "scikit-learn", "xgboost", "optuna")
@@ -31,6 +31,7 @@ def facts(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     return {
         "arguments": words,
         "commit": git_commit(),
+        "data_sha256": data_hashes(),
         "versions": versions,
         "machine": {"system": platform.system(), "cores": os.cpu_count()},
     }

@@ -1,13 +1,14 @@
 """Writes the accuracy table into README from the files of `experiments.accuracy`.
 
-python -m experiments.tables            # README's table and the README example's output
-python -m experiments.tables --print    # only print the table and the worst groups
+python -m experiments.tables            # README's table and example, tables of docs/accuracy.md
+python -m experiments.tables --print    # only print the tables and the worst groups
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,48 +16,69 @@ from typing import Any
 import numpy as np
 
 from experiments import readme
+from experiments.protocols import LEAVE_OUT, PROTOCOLS
+from experiments.provenance import RESULTS
 
-RESULTS = Path(__file__).parent / "results"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 SPLITS = ("random", "unseen-architecture", "unseen-device", "unseen-both")
 PREDICTORS = ("gnn", "roofline", "flops")
 WORST = 10
 AVERAGED = ("mape", "median_ape", "p90_ape", "bias", "within_10", "spearman", "coverage")
 
 
-def load_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """All finished folds, without the smoke tests."""
-    files = sorted(folder.glob("accuracy-fold*-seed[0-9].json"))
+def load_results(folder: Path = RESULTS, part: str = "fold*") -> list[dict[str, Any]]:
+    """All finished folds, or other parts by the pattern of their name, without the smoke tests."""
+    files = sorted(folder.glob(f"accuracy-{part}-seed[0-9].json"))
     return [json.loads(path.read_text(encoding="utf-8")) for path in files]
 
 
+def over_seeds(results: Sequence[dict[str, Any]], split: str, predictor: str) -> dict[str, Any]:
+    """Mean scores of one part over its seeds; `mape_sd` is the standard deviation between them."""
+    rows = [
+        row
+        for result in results
+        for row in result["scores"]
+        if (row["split"], row["predictor"]) == (split, predictor)
+    ]
+    if not rows:
+        return {}
+    found: dict[str, Any] = {"rows": rows[0]["rows"], "seeds": len(rows), "mape_sd": None}
+    for name in AVERAGED:
+        values = [row[name] for row in rows]
+        found[name] = None if None in values else float(np.mean(values))
+    if len(rows) > 1:
+        found["mape_sd"] = float(np.std([row["mape"] for row in rows], ddof=1))
+    return found
+
+
+def by_fold(results: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Results of every fold, one for each seed."""
+    numbers = sorted({result["fold"] for result in results})
+    return [[result for result in results if result["fold"] == number] for number in numbers]
+
+
 def merged(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Scores over all folds: means weighted by rows; medians and percentiles are such means too."""
+    """Scores over all folds: means weighted by rows; medians and percentiles are such means too.
+
+    Seeds of a fold are averaged first, so that a fold with more seeds counts no more than another.
+    """
     rows = []
     for split in SPLITS:
         for predictor in PREDICTORS:
-            parts = [
-                row
-                for result in results
-                for row in result["scores"]
-                if (row["split"], row["predictor"]) == (split, predictor)
-            ]
+            folds = [over_seeds(fold, split, predictor) for fold in by_fold(results)]
+            parts = [part for part in folds if part]
             if not parts:
                 continue
             weights = np.array([part["rows"] for part in parts], dtype=float)
             merged_row: dict[str, Any] = {"split": split, "predictor": predictor}
             merged_row["rows"] = int(weights.sum())
-            for name in (
-                "mape",
-                "median_ape",
-                "p90_ape",
-                "bias",
-                "within_10",
-                "spearman",
-                "coverage",
-            ):
+            for name in AVERAGED:
                 values = [part[name] for part in parts]
                 known = None not in values
                 merged_row[name] = float(np.average(values, weights=weights)) if known else None
+            spreads = [part["mape_sd"] for part in parts if part["mape_sd"] is not None]
+            if spreads:
+                merged_row["mape_sd"] = float(np.mean(spreads))
             rows.append(merged_row)
     return rows
 
@@ -78,9 +100,12 @@ def intervals(results: Sequence[dict[str, Any]]) -> dict[str, float]:
                 for result in results
                 for split in splits
             ]
-            parts = [part for part in parts if part["rows"]]
-            if parts:
-                weights = [part["rows"] for part in parts]
+            seeds = Counter(result["fold"] for result in results)
+            counts = [seeds[result["fold"]] for result in results for _ in splits]
+            pairs = [pair for pair in zip(parts, counts, strict=True) if pair[0]["rows"]]
+            if pairs:
+                parts = [part for part, _ in pairs]
+                weights = [part["rows"] / count for part, count in pairs]
                 widths = [part["half_width"] for part in parts]
                 found[f"{name}|{mode}"] = float(np.average(widths, weights=weights))
     return found
@@ -99,21 +124,68 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
         g = rows[split, "gnn"]
         others = [f"{rows[split, name]['mape']:.0%}" for name in PREDICTORS[1:]]
         lines.append(
-            f"| {split.replace('-', ' ')} | {g['rows']} | **{g['mape']:.1%}** | "
+            f"| {split.replace('-', ' ')} | {g['rows']} | **{g['mape']:.1%}**{_spread(g)} | "
             f"{g['median_ape']:.1%} | {g['p90_ape']:.1%} | {g['bias']:+.1%} | "
             f"{' | '.join(others)} |"
         )
-    folds = ", ".join(str(result["fold"]) for result in results)
+    folds = ", ".join(map(str, sorted({result["fold"] for result in results})))
     seeds = ", ".join(sorted({str(result["seed"]) for result in results}))
     versions = results[0]["versions"]
+    between = any("mape_sd" in row for row in rows.values())
+    spread = "± is the standard deviation between seeds of one fold. " if between else ""
     lines += [
         "",
         f"Joint folds {folds} of 5, seed {seeds}, torch {versions['torch']}; one network per fold "
-        "(the shipped weights average several). A family is held out with all its models in all "
-        "libraries, a device with every card of its chip. Roofline: larger of compute and memory "
-        "time with one factor fitted per device; its and the FLOPs regression's columns are MAPE.",
+        f"(the shipped weights average several). {spread}A family is held out with all its models "
+        "in all libraries, a device with every card of its chip. Roofline: larger of compute and "
+        "memory time with one factor fitted per device; its and the FLOPs regression's columns are "
+        "MAPE.",
     ]
     return "\n".join(lines)
+
+
+def _spread(row: dict[str, Any]) -> str:
+    """The standard deviation between seeds, where there are several."""
+    return f" ± {row['mape_sd']:.1%}" if row.get("mape_sd") is not None else ""
+
+
+def transfer_markdown(folder: Path = RESULTS) -> str:
+    """The table of the transfer protocols; empty where none was run."""
+    lines = []
+    for name in PROTOCOLS:
+        results = load_results(folder, name)
+        splits = [s for result in results[:1] for s in result["details"]]
+        for split in splits:
+            lines.append(_line(split, over_seeds(results, split, "gnn"), results, split))
+    return _table("protocol", lines)
+
+
+def devices_markdown(folder: Path = RESULTS) -> str:
+    """The table of devices that were left out one at a time; empty where none was."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for result in load_results(folder, "without-*"):
+        if result.get("protocol") == LEAVE_OUT:
+            found.setdefault(", ".join(result["held_out_devices"]), []).append(result)
+    ordered = []
+    for devices, results in found.items():
+        scores = over_seeds(results, "unseen-device", "gnn")
+        line = _line(devices, scores, results, "unseen-device")
+        ordered.append((scores["mape"], line))
+    return _table("left out", [line for _, line in sorted(ordered, key=lambda pair: -pair[0])])
+
+
+def _line(title: str, scores: dict[str, Any], results: Sequence[dict[str, Any]], split: str) -> str:
+    roofline = over_seeds(results, split, "roofline")["mape"]
+    return (
+        f"| {title} | {scores['rows']} | {scores['seeds']} | "
+        f"**{scores['mape']:.1%}**{_spread(scores)} | {scores['median_ape']:.1%} | "
+        f"{scores['p90_ape']:.1%} | {scores['bias']:+.1%} | {roofline:.0%} |"
+    )
+
+
+def _table(title: str, lines: list[str]) -> str:
+    head = f"| {title} | rows | seeds | MAPE | median | p90 | bias | roofline |"
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *lines]) if lines else ""
 
 
 def worst(results: Sequence[dict[str, Any]]) -> str:
@@ -146,6 +218,12 @@ def main() -> None:
     table = markdown(results)
     print(table)
     print(worst(results))
+    others = {"transfer": transfer_markdown(), "devices": devices_markdown()}
+    for name, text in others.items():
+        if text:
+            print(text)
+            if not args.print:
+                readme.fill_table(name, text, DOCS)
     if not args.print:
         readme.fill_table("accuracy", table)
         readme.main()

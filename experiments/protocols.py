@@ -1,0 +1,188 @@
+"""Splits beside the joint folds: from one library, or kind of network, to another; without a chip.
+
+A protocol holds out whole groups. What a group is follows from the rows: the family of a model, the
+chip of a device, and for the kind of a network the FLOPs of its graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prenet_gnn.data.families import architectures, families
+from prenet_gnn.data.splits import chip_name
+from prenet_gnn.errors import ConfigError, DataError
+from prenet_gnn.training.folds import Fold
+from tracing.vocab import KINDS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from prenet_gnn.features.encode import Encoded
+    from prenet_gnn.training.rows import Rows
+
+PROTOCOLS = ("torchvision-to-timm", "cnn-to-transformer")
+LEAVE_OUT = "leave-out-device"
+# Suffix of the test rows whose chip has no training rows either.
+NEW_CHIP = " new chip"
+CONVOLUTIONS = ("conv", "conv_transpose")
+# Products of two activations: attention, as one operator or written out.
+MIXING = ("attention", "matmul")
+PRODUCTS = (*CONVOLUTIONS, *MIXING, "linear", "rnn")
+# A network is convolutional when products of activations take less than the first share of its
+# FLOPs, and a transformer when they take the second or more, and convolutions less than the third.
+NO_MIXING = 0.001
+MUCH_MIXING = 0.01
+LITTLE_CONVOLUTION = 0.1
+# Patch embeddings are convolutions too; a convolutional network has more of them than that.
+FEWEST_CONVOLUTIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What a graph consists of.
+
+    Attributes:
+        convolution: Share of the forward FLOPs of all products that convolutions take.
+        mixing: Share that products of two activations take.
+        convolutions: Calls of convolutions that see more than one position.
+    """
+
+    convolution: float
+    mixing: float
+    convolutions: float
+
+    @property
+    def kind(self) -> str:
+        """`cnn`, `transformer`, or `mixed`."""
+        if self.mixing < NO_MIXING and self.convolutions >= FEWEST_CONVOLUTIONS:
+            return "cnn"
+        attends = self.mixing >= MUCH_MIXING and self.convolution < LITTLE_CONVOLUTION
+        return "transformer" if attends else "mixed"
+
+
+def mix_of(encoded: Encoded) -> Mix:
+    """What one graph consists of."""
+    from prenet_gnn.features.schema import NUMBERS
+
+    kind = encoded.numbers[:, : len(KINDS)].argmax(axis=1)
+    flops = encoded.work[:, 0] * encoded.counts
+
+    def share(names: tuple[str, ...]) -> float:
+        return float(flops[np.isin(kind, [KINDS.index(name) for name in names])].sum())
+
+    total = max(share(PRODUCTS), 1.0)
+    kernel = encoded.numbers[:, len(KINDS) + NUMBERS.index("log_kernel")]
+    # `log_kernel` of one position is log2(2) / 8
+    wide = (kind == KINDS.index("conv")) & (kernel > 0.13)
+    return Mix(
+        share(CONVOLUTIONS) / total, share(MIXING) / total, float(encoded.counts[wide].sum())
+    )
+
+
+def kinds(rows: Rows, groups: np.ndarray) -> np.ndarray:
+    """`cnn` or `transformer` for rows whose graph and whose family are that, else `mixed`.
+
+    A family is what the median over its graphs is.
+    """
+    known: dict[object, Mix] = {}
+    by_family: dict[str, dict[object, Mix]] = {}
+    for group, key in zip(groups.tolist(), rows.keys, strict=True):
+        if key.graph not in known:
+            known[key.graph] = mix_of(rows.store.entries[key])
+        by_family.setdefault(group, {})[key.graph] = known[key.graph]
+    whole = {}
+    for group, mixes in by_family.items():
+        values = [(m.convolution, m.mixing, m.convolutions) for m in mixes.values()]
+        whole[group] = Mix(*(float(v) for v in np.median(values, axis=0))).kind
+    found = []
+    for group, key in zip(groups.tolist(), rows.keys, strict=True):
+        kind = known[key.graph].kind
+        found.append(kind if kind == whole[group] else "mixed")
+    return np.array(found)
+
+
+def protocol(rows: Rows, name: str, device: str = "") -> Fold:
+    """The training and test rows of a protocol.
+
+    Args:
+        rows: All rows.
+        name: One of `PROTOCOLS`, or `LEAVE_OUT`.
+        device: The device to leave out, with every card of its chip.
+
+    Raises:
+        ConfigError: There is no such protocol, or no rows of the device.
+        DataError: A group is on both sides.
+    """
+    frame = rows.frame
+    family = families(frame).to_numpy().astype(str)
+    chip = np.array([chip_name(str(gpu)) for gpu in frame["gpu"]])
+    if name == LEAVE_OUT:
+        fold = _without_chip(frame, chip, device)
+    elif name == "torchvision-to-timm":
+        other = (frame["library"] != "timm").to_numpy()
+        fold = _transfer(name, frame, family, chip, other, ~other)
+    elif name == "cnn-to-transformer":
+        kind = kinds(rows, family)
+        fold = _transfer(name, frame, family, chip, kind == "cnn", kind == "transformer")
+    else:
+        allowed = ", ".join((*PROTOCOLS, LEAVE_OUT))
+        raise ConfigError(f"unknown protocol '{name}'. Allowed: {allowed}.")
+    check(fold, frame, family, chip, by_chip=name == LEAVE_OUT)
+    return fold
+
+
+def _without_chip(frame: pd.DataFrame, chip: np.ndarray, device: str) -> Fold:
+    out = chip == chip_name(device)
+    if not out.any():
+        known = ", ".join(sorted({str(gpu) for gpu in frame["gpu"]}))
+        raise ConfigError(f"no rows were measured on '{device}'. Devices with rows: {known}.")
+    devices = tuple(sorted({str(gpu) for gpu in frame["gpu"].to_numpy()[out]}))
+    return Fold(np.flatnonzero(~out), {"unseen-device": np.flatnonzero(out)}, devices, ())
+
+
+def _transfer(
+    name: str,
+    frame: pd.DataFrame,
+    family: np.ndarray,
+    chip: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+) -> Fold:
+    """Test rows whose family or network is in training too are in neither part."""
+    names = architectures(frame).to_numpy().astype(str)
+    apart = ~np.isin(family, family[train]) & ~np.isin(names, names[train])
+    test = test & apart
+    known = np.isin(chip, chip[train])
+    parts = {name: test & known, name + NEW_CHIP: test & ~known}
+    return Fold(
+        np.flatnonzero(train),
+        {kind: np.flatnonzero(mask) for kind, mask in parts.items() if mask.any()},
+        (),
+        tuple(sorted(set(family[test].tolist()))),
+    )
+
+
+def check(
+    fold: Fold, frame: pd.DataFrame, family: np.ndarray, chip: np.ndarray, *, by_chip: bool
+) -> None:
+    """Makes sure that no row and no held-out group is in training and in a test.
+
+    Raises:
+        DataError: Names what is on both sides.
+    """
+    names = architectures(frame).to_numpy()
+    labels = [("row", np.arange(len(frame)))]
+    labels += [("chip", chip)] if by_chip else [("family", family), ("architecture", names)]
+    if not len(fold.train) or not any(len(part) for part in fold.test.values()):
+        raise DataError("a protocol needs training rows and test rows; the data has no such rows.")
+    for what, values in labels:
+        for kind, part in fold.test.items():
+            shared = set(values[fold.train].tolist()) & set(values[part].tolist())
+            if shared:
+                raise DataError(f"{what} {sorted(map(str, shared))[0]} is in training and {kind}.")
+    for kind, part in fold.test.items():
+        if kind.endswith(NEW_CHIP) and set(chip[part]) & set(chip[fold.train]):
+            raise DataError(f"a chip of '{kind}' is in training.")

@@ -1,0 +1,202 @@
+"""Protocols, tables over seeds and provenance of the accuracy study, without training."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from experiments import coverage, protocols, provenance, tables
+from prenet_gnn.data.keys import GraphKey
+from prenet_gnn.errors import ConfigError, DataError
+from prenet_gnn.features.encode import encode
+from prenet_gnn.features.template import build_template
+from prenet_gnn.training.encoding import EntryKey, Store
+from prenet_gnn.training.folds import Fold
+from tracing import trace
+
+CARDS = ("Tesla V100-PCIE-32GB", "Tesla V100-SXM2-16GB", "NVIDIA GeForce RTX 3090")
+
+
+def table(*models):
+    """A row of every model on every card; timm's rows are on the last card only."""
+    rows = [
+        {"library": library, "model": model, "gpu": card, "mode": "infer"}
+        for library, model in models
+        for card in (CARDS[-1:] if library == "timm" else CARDS)
+    ]
+    return pd.DataFrame(rows)
+
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 32, 2, 2)
+        self.inner = nn.MultiheadAttention(32, 2, batch_first=True)
+        self.mlp = nn.Linear(32, 32)
+
+    def forward(self, x):
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        return self.mlp(self.inner(x, x, x, need_weights=False)[0])
+
+
+def convolves():
+    layers = [nn.Conv2d(3 if i == 0 else 8, 8, 3, padding=1) for i in range(5)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+
+
+def mixes_without_attention():
+    return nn.Sequential(nn.Conv2d(3, 32, 8, 8), nn.Flatten(2), nn.Linear(16, 16))
+
+
+@pytest.fixture(scope="module")
+def mixes():
+    graphs = {}
+    for name, model in (
+        ("cnn", convolves()), ("transformer", Attends()), ("mixed", mixes_without_attention())
+    ):  # fmt: skip
+        graph = trace(model.eval(), (torch.zeros(2, 3, 32, 32),))
+        graphs[name] = encode(build_template(graph, "fp32"), 2, "fp32")
+    return graphs
+
+
+def made_up_rows(mixes):
+    """Families of three kinds, the graph of each standing for all its models."""
+    kinds = {"resnet18": "cnn", "vgg11": "cnn", "vit_b_16": "transformer", "bert": "transformer",
+             "coat": "mixed"}  # fmt: skip
+    frame = table(*(("torchvision", name) for name in kinds))
+    keys = [EntryKey(GraphKey("torchvision", model), "fp32", 2) for model in frame["model"]]
+    store = Store()
+    for key in keys:
+        store.entries[key] = mixes[kinds[key.graph.model]]
+    return SimpleNamespace(frame=frame, keys=keys, store=store)
+
+
+def test_the_kind_of_a_network_follows_from_its_graph(mixes):
+    assert {name: protocols.mix_of(graph).kind for name, graph in mixes.items()} == {
+        name: name for name in mixes
+    }
+
+
+def test_convolutional_families_teach_and_transformers_test(mixes):
+    rows = made_up_rows(mixes)
+    fold = protocols.protocol(rows, "cnn-to-transformer")
+    model = rows.frame["model"].to_numpy()
+    assert set(model[fold.train]) == {"resnet18", "vgg11"}
+    assert set(model[fold.test["cnn-to-transformer"]]) == {"vit_b_16", "bert"}
+
+
+def test_families_that_both_libraries_have_take_no_part_in_the_test():
+    frame = table(("torchvision", "resnet18"), ("timm", "resnet18"), ("timm", "resnet26d"),
+                  ("timm", "convit_base"))  # fmt: skip
+    fold = protocols.protocol(SimpleNamespace(frame=frame), "torchvision-to-timm")
+    assert set(frame["library"].to_numpy()[fold.train]) == {"torchvision"}
+    test = np.concatenate(list(fold.test.values()))
+    assert set(frame["model"].to_numpy()[test]) == {"convit_base"}
+    assert list(fold.test) == ["torchvision-to-timm"]
+
+
+def test_a_device_is_left_out_with_every_card_of_its_chip():
+    frame = table(("torchvision", "resnet18"), ("torchvision", "vgg11"))
+    fold = protocols.protocol(SimpleNamespace(frame=frame), protocols.LEAVE_OUT, CARDS[0])
+    assert fold.devices == CARDS[:2]
+    assert set(frame["gpu"].to_numpy()[fold.train]) == {CARDS[2]}
+    with pytest.raises(ConfigError, match="no rows were measured on 'Tesla T4'"):
+        protocols.protocol(SimpleNamespace(frame=frame), protocols.LEAVE_OUT, "Tesla T4")
+    with pytest.raises(ConfigError, match="Allowed: torchvision-to-timm"):
+        protocols.protocol(SimpleNamespace(frame=frame), "other")
+
+
+@pytest.mark.parametrize("by_chip", [True, False])
+def test_a_group_on_both_sides_is_refused(by_chip):
+    frame = table(("torchvision", "resnet18"), ("torchvision", "resnet34"))
+    labels = np.array(["resnet"] * len(frame)), np.array(["V100"] * len(frame))
+    fold = Fold(np.arange(3), {"test": np.arange(3, 6)}, (), ())
+    with pytest.raises(DataError, match="chip V100" if by_chip else "family resnet"):
+        protocols.check(fold, frame, *labels, by_chip=by_chip)
+
+
+@pytest.mark.parametrize("name", ["torchvision-to-timm", protocols.LEAVE_OUT])
+def test_groups_of_the_measured_data_stay_apart(data_dir, name):
+    from prenet_gnn.data import read_measurements, training_rows
+    from prenet_gnn.data.families import families
+    from prenet_gnn.data.splits import chip_name
+
+    frame = training_rows(read_measurements(data_dir))
+    fold = protocols.protocol(SimpleNamespace(frame=frame), name, "Tesla T4")
+    test = np.concatenate(list(fold.test.values()))
+    values = families(frame).to_numpy()
+    if name == protocols.LEAVE_OUT:
+        values = np.array([chip_name(gpu) for gpu in frame["gpu"]])
+    assert len(test)
+    assert not set(values[fold.train]) & set(values[test])
+
+
+def result(fold, seed, mape, rows=10):
+    scores = dict.fromkeys(tables.AVERAGED, 0.5) | {"mape": mape, "rows": rows}
+    part = {"rows": rows, "half_width": mape, "quantiles": [0.0, mape]}
+    return {
+        "fold": fold, "seed": seed, "versions": {"torch": "2"},
+        "scores": [{"split": s, "predictor": p, **scores}
+                   for s in tables.SPLITS for p in tables.PREDICTORS],
+        "details": {s: {"intervals": {"train": part, "infer": part}} for s in tables.SPLITS},
+    }  # fmt: skip
+
+
+def test_seeds_of_a_fold_are_averaged_before_folds():
+    results = [result(0, 0, 0.1), result(0, 1, 0.3), result(1, 0, 0.4)]
+    row = tables.merged(results)[0]
+    assert row["rows"] == 20
+    assert row["mape"] == pytest.approx(0.3)
+    assert row["mape_sd"] == pytest.approx(np.std([0.1, 0.3], ddof=1))
+    assert "30.0%** ± 14.1%" in tables.markdown(results)
+    assert "folds 0, 1 of 5, seed 0, 1" in tables.markdown(results)
+    assert tables.intervals(results)["known_device|train"] == pytest.approx(0.3)
+
+
+def test_one_seed_has_no_spread():
+    text = tables.markdown([result(0, 0, 0.1), result(1, 0, 0.2)])
+    assert "±" not in text
+    assert "**15.0%**" in text
+
+
+def test_no_seed_of_a_fold_widens_the_intervals_it_is_tried_on():
+    rows = coverage.coverage([result(0, 0, 0.1), result(0, 1, 0.1), result(1, 0, 0.4)])
+    assert {row["half_width"] for row in rows if row["fold"] == 0} == {0.4}
+
+
+def test_tables_of_protocols_show_what_was_run(tmp_path):
+    assert tables.transfer_markdown(tmp_path) == ""
+    one = result(0, 0, 0.25) | {"protocol": "torchvision-to-timm"}
+    one["details"] = {"random": {}}
+    for seed in (0, 1):
+        path = tmp_path / f"accuracy-torchvision-to-timm-seed{seed}.json"
+        path.write_text(json.dumps(one | {"seed": seed}))
+    assert "| random | 10 | 2 | **25.0%** ± 0.0% |" in tables.transfer_markdown(tmp_path)
+    out = result(0, 0, 0.5) | {"protocol": protocols.LEAVE_OUT, "held_out_devices": ["Tesla T4"]}
+    (tmp_path / "accuracy-without-tesla-t4-seed0.json").write_text(json.dumps(out))
+    assert "| Tesla T4 | 10 | 1 | **50.0%** |" in tables.devices_markdown(tmp_path)
+
+
+def test_every_result_says_which_data_it_was_made_with(data_dir, monkeypatch):
+    monkeypatch.setenv("PRENET_DATA", str(data_dir))
+    provenance.data_hashes.cache_clear()
+    facts = provenance.provenance("a command", seed=3)
+    assert facts["seed"] == 3
+    assert len(facts["data_sha256"]["measurements.csv.gz"]) == 64
+    manifest = (data_dir / "MANIFEST.csv").read_text(encoding="utf-8")
+    assert all(f"{name},{digest}" in manifest for name, digest in facts["data_sha256"].items())
+
+
+def test_without_data_there_is_no_hash(tmp_path, monkeypatch):
+    monkeypatch.setattr("prenet_gnn.data.tables.find_data_dir", missing)
+    provenance.data_hashes.cache_clear()
+    assert provenance.data_hashes() == {}
+    provenance.data_hashes.cache_clear()
+
+
+def missing(_):
+    raise DataError("there is no data.")
