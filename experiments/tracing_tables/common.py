@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from experiments.accuracy import git_commit
+from experiments.provenance import git_commit
 from tracing import TRACER_VERSION
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "tracing"
