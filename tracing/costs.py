@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tracing._einsum import einsum_flops
-from tracing.specs import OpNode, TensorSpec
+from tracing._recurrent import is_cell, stacks
+from tracing.specs import OpNode
 
 # node -> FLOPs forward and FLOPs of every input's gradient, or FLOPs forward alone
 Formula = Callable[[OpNode], "tuple[int, tuple[int, ...]] | int"]
@@ -154,39 +155,29 @@ def _attention(node: OpNode) -> tuple[int, tuple[int, ...]]:
 @register_cost("rnn")
 def _rnn(node: OpNode) -> tuple[int, tuple[int, ...]]:
     data = node.tensor(0)
-    matrices = [i for i, s in enumerate(node.input_specs) if i > 0 and _is_rnn_weight(node, i, s)]
-    cell = node.op.endswith("_cell")
-    if cell:
-        steps, rows = 1, data.numel // max(data.shape[-1], 1)
-    else:
+    cell, rows, steps = is_cell(node), data.numel // max(data.shape[-1], 1), 1
+    if not cell:
         batch_first = bool(node.attrs.get("batch_first"))
         steps = data.shape[-2 if batch_first else 0] if len(data.shape) == 3 else data.shape[0]
-        rows = data.numel // max(data.shape[-1], 1)
     flops, grads = 0, [0] * len(node.input_specs)
-    directions = 1 + int(bool(node.attrs.get("bidirectional")))
-    stacks = 1 if cell else int(node.attrs.get("num_layers", 1) or 1) * directions
-    # weights of the input and of the state, and that of a projection where there is one
-    each = max(len(matrices) // stacks, 2)
-    for position, i in enumerate(matrices):
-        weight = node.input_specs[i]
-        part = 2 * rows * weight.numel
-        flops += part
-        grads[i] += part  # gradient of the weight
-        recurrent = position % each == 1
-        if recurrent and cell:
-            grads[1] += part  # the hidden state handed in
-        elif recurrent:
-            # the hidden state's gradient: not needed before the first step
-            grads[i] += part * (steps - 1) // max(steps, 1)
-        elif position % each == 0 and position < each * directions:
-            grads[0] += part
-        else:
-            grads[i] += part  # the input of a later layer always needs its gradient
+    asking = node.needs_grad.index(True) if any(node.needs_grad) else 0
+    for stack in stacks(node):
+        for place, i in enumerate(stack.matrices):
+            part = 2 * rows * node.input_specs[i].numel
+            flops += part
+            grads[i] += part  # gradient of the weight
+            # what flows between steps and layers is billed to the weight, or to what asks for it
+            bearer = i if node.needs_grad and node.needs_grad[i] else asking
+            if place == 1 and cell:
+                grads[1] += part  # the hidden state handed in
+            elif place == 1 and stack.state_flows:
+                # the hidden state's gradient: not needed before the first step
+                grads[bearer] += part * (steps - 1) // max(steps, 1)
+            elif place == 0 and stack.layer == 0:
+                grads[0] += part
+            elif (place == 0 and stack.input_flows) or (place > 1 and stack.state_flows):
+                grads[bearer] += part
     return flops, tuple(grads)
-
-
-def _is_rnn_weight(node: OpNode, position: int, spec: TensorSpec) -> bool:
-    return len(spec.shape) == 2 and node.sources[position].kind in ("param", "buffer", "const")
 
 
 # Arithmetic per output element of the kinds that multiply no matrices: counted by hand from the
