@@ -44,6 +44,13 @@ def test_round_trip(graph: OpGraph, tmp_path: Path, name: str) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+def test_an_input_that_wants_a_gradient_is_stored() -> None:
+    wanted = trace(nn.Tanh(), (torch.zeros(2, 3, requires_grad=True),), loss="none")
+    read = OpGraph.from_json(wanted.to_json())
+    assert read == wanted
+    assert read.nodes[0].sources[0].slot == 1
+
+
 def test_a_stored_graph_rescales(graph: OpGraph) -> None:
     fresh = OpGraph.from_json(graph.to_json())
     with pytest.raises(TraceError, match="without a second trace"):

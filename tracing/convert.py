@@ -33,17 +33,20 @@ def _spec_in(value: list[Any]) -> TensorSpec:
 
 
 def _source_out(source: Source) -> list[Any]:
-    return [source.kind[0], source.node, source.slot] if source.kind == "node" else [
-        source.kind[0], source.name
-    ]  # fmt: skip
+    if source.kind == "node":
+        return [source.kind[0], source.node, source.slot]
+    # the slot of an input says that it wants a gradient
+    return [source.kind[0], source.name, *([source.slot] if source.slot else [])]
 
 
 _KINDS = {"n": "node", "p": "param", "b": "buffer", "i": "input", "c": "const"}
 
 
 def _source_in(value: list[Any]) -> Source:
-    kind = _KINDS[value[0]]
-    return Source(kind, value[1], value[2]) if kind == "node" else Source(kind, name=value[1])
+    kind, first, *rest = _KINDS[value[0]], *value[1:]
+    if kind == "node":
+        return Source(kind, first, rest[0])
+    return Source(kind, slot=int(rest[0]) if rest else 0, name=first)
 
 
 def _node_out(node: OpNode) -> dict[str, Any]:
