@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.tracing_tables.common import Row, Study, counted
@@ -48,6 +54,23 @@ def seen_by_counter(
     model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[int, int]:
     """Forward and backward FLOPs that the counter sees, on the device of the model."""
+    try:
+        return _seen(model, args, kwargs)
+    except RuntimeError as error:
+        if "meta tensors" not in str(error):
+            raise
+    # code that reads values, but knows that a fake tensor has none
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    state = {name: mode.from_tensor(t) for name, t in model.named_parameters()}
+    state |= {name: mode.from_tensor(t) for name, t in model.named_buffers()}
+    args, kwargs = tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
+    with mode:
+        return _seen(partial(functional_call, model, state), (args, kwargs), {})
+
+
+def _seen(
+    model: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[int, int]:
     with FlopCounterMode(display=False) as forward:
         tensors = all_tensors(model(*args, **kwargs))
     # by identity: a model that returns one tensor twice is differentiated once
@@ -64,7 +87,9 @@ def groups_excess(graph: OpGraph) -> int:
     for node, cost in zip(graph.nodes, graph.node_costs, strict=True):
         if node.kind in ("conv", "conv_transpose"):
             groups = int(node.attrs.get("groups", 1) or 1)
-            excess += (groups - 1) * cost.grad_weight_flops
+            # a weight that is computed (standardised) needs its gradient as well
+            needed = node.differentiable and node.needs_grad[1]
+            excess += (groups - 1) * cost.forward_flops * needed
     return excess
 
 

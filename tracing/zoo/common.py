@@ -7,10 +7,14 @@ import difflib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tracing.errors import TraceError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 MODES = ("train", "infer")
 ATTENTIONS = ("eager", "sdpa")
@@ -49,6 +53,51 @@ class Request:
     def training(self) -> bool:
         """Whether the model is built for training."""
         return self.mode == "train"
+
+
+def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+    """Calls a constructor under the meta device.
+
+    Where its code reads values of tensors (RegNet of torchvision rounds its widths so), only the
+    parameters and buffers are on `meta`.
+    """
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return build()
+    except Exception as error:
+        try:
+            with _state_on_meta():
+                return build()
+        except Exception:
+            raise error from None
+
+
+@contextlib.contextmanager
+def _state_on_meta() -> Iterator[None]:
+    """While the block runs, modules move every parameter and buffer they take to `meta`."""
+    from torch import nn
+    from torch.nn.modules import module as hooks
+    from torch.nn.parameter import is_lazy
+
+    def parameter(_module: nn.Module, _name: str, value: nn.Parameter | None) -> object:
+        if value is None or value.is_meta or is_lazy(value):
+            return None
+        return nn.Parameter(value.detach().to("meta"), value.requires_grad)
+
+    def buffer(_module: nn.Module, _name: str, value: Tensor | None) -> object:
+        return None if value is None or is_lazy(value) else value.to("meta")
+
+    handles = [
+        hooks.register_module_parameter_registration_hook(parameter),
+        hooks.register_module_buffer_registration_hook(buffer),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

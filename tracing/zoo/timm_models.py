@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tracing.zoo.common import Request, ZooError, missing_extra, one_line, unknown
+from tracing.zoo.common import Request, ZooError, missing_extra, on_meta, one_line, unknown
 
 # Names of earlier releases that timm maps to another architecture or no longer knows, as the
 # current name and the arguments that give back the same network.
@@ -58,9 +58,9 @@ def build(name: str, request: Request) -> tuple[nn.Module, tuple[Any, ...], dict
         options["norm_layer"] = getattr(_timm().layers, options["norm_layer"])
     if size != default:
         options["img_size"] = size[0]
-    with _attention(request.attention), torch.device("meta"):
-        model = _create(name, current, options)
-        images = torch.empty(request.batch_size, channels, *size)
+    with _attention(request.attention):
+        model = on_meta(lambda: _create(name, current, options))
+    images = torch.empty(request.batch_size, channels, *size, device="meta")
     return model, (images,), {}
 
 

@@ -7,12 +7,13 @@ in training mode. torchvision has no choice of attention code; `attention` is no
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from tracing.zoo.common import Request, ZooError, missing_extra, one_line, unknown
+from tracing.zoo.common import Request, ZooError, missing_extra, on_meta, one_line, unknown
 
 # Height and width where it is not 224.
 SIZES = {
@@ -46,11 +47,10 @@ def build(name: str, request: Request) -> tuple[nn.Module, tuple[Any, ...], dict
     height, width = SIZES.get(name) or KIND_SIZES.get(kind, (224, 224))
     if request.image_size:
         height = width = request.image_size
-    device = "cpu" if kind == "detection" else "meta"
     options = _options(builder, kind, height if request.image_size else None)
     try:
-        with torch.device(device):
-            model = builder(weights=None, **options)
+        create = partial(builder, weights=None, **options)
+        model = create() if kind == "detection" else on_meta(create)
     except Exception as error:
         raise ZooError(f"torchvision cannot build '{name}': {one_line(error)}") from error
     assert isinstance(model, nn.Module)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tracing.zoo.common import Request, ZooError, missing_extra, one_line, suggest
+from tracing.zoo.common import Request, ZooError, missing_extra, on_meta, one_line, suggest
 from tracing.zoo.transformers_experts import fix_shapes
 from tracing.zoo.transformers_inputs import example_inputs
 from tracing.zoo.transformers_sizes import NEUSIGHT, SIZES, find
@@ -39,12 +39,9 @@ def build(name: str, request: Request) -> tuple[nn.Module, tuple[Any, ...], dict
     config, class_name = _resolve(name, request)
     model_class = _model_class(config, class_name)
     _settle(config, model_class, request)
+    options = {} if request.attention is None else {"attn_implementation": request.attention}
     try:
-        with torch.device("meta"):
-            options = (
-                {} if request.attention is None else {"attn_implementation": request.attention}
-            )
-            model = model_class._from_config(config, dtype=torch.float32, **options)
+        model = on_meta(lambda: model_class._from_config(config, dtype=torch.float32, **options))
     except Exception as error:
         text = f"transformers cannot build '{name}' ({model_class.__name__})"
         raise ZooError(f"{text}: {one_line(error)}") from error
