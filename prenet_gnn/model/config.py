@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from prenet_gnn.errors import ConfigError
+from prenet_gnn.settings import Limits, checked
+
+WIDEST = 4096
+_LIMITS: Limits = {
+    "hidden": (1, WIDEST),
+    "layers": (0, 16),
+    "operator_embedding": (1, WIDEST),
+    "head_hidden": (1, WIDEST),
+    "device_hidden": (1, WIDEST),
+    "dropout": (0.0, 0.99),
+    "device_latents": (1, 1e6),
+    "host_latents": (1, 1e6),
+    "framework_latents": (1, 1e6),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +64,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ModelConfig:
-        """Checks names and builds the settings."""
-        unknown = set(data) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ConfigError(f"unknown model settings: {', '.join(sorted(unknown))}.")
-        return cls(**data)
+        """Checks names, types and ranges and builds the settings."""
+        from prenet_gnn.model.layers import CONVS
+
+        return cls(**checked("model", data, asdict(cls()), _LIMITS, {"conv": tuple(CONVS)}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prenet_gnn.errors import ConfigError
 from prenet_gnn.metrics import mape, median_ape
 from prenet_gnn.model.batch import collate
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.network import TimeGNN, Times
+from prenet_gnn.settings import Limits, checked
 from prenet_gnn.training.latents import Latents
 from prenet_gnn.training.optimizer import make_optimizer, make_schedule
 from prenet_gnn.training.parallel import (
@@ -34,6 +34,20 @@ from prenet_gnn.training.rows import Rows
 BETA = 0.03
 # Rows in validation batches; only memory depends on it.
 EVAL_BATCH = 192
+_LIMITS: Limits = {
+    "epochs": (1, 1e6),
+    "rows_per_epoch": (0, 1e9),
+    "batch_size": (1, 1e6),
+    "learning_rate": (1e-9, 10.0),
+    "latent_dropout": (0.0, 1.0),
+    "operators_per_step": (0, 1e6),
+    "seed": (0, 2**32 - 1),
+    **dict.fromkeys(
+        ("weight_decay", "latent_penalty", "spec_penalty", "correction_penalty",
+         "operator_weight", "host_floor"),
+        (0.0, 1e6),
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +94,9 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TrainConfig:
-        """Checks names and builds the settings."""
-        unknown = set(data) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ConfigError(f"unknown training settings: {', '.join(sorted(unknown))}.")
-        return cls(**data)
+        """Checks names, types and ranges and builds the settings."""
+        choices = {"optimizer": ("adamw", "muon")}
+        return cls(**checked("train", data, asdict(cls()), _LIMITS, choices))
 
 
 @dataclass
