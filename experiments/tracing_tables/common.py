@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import platform
@@ -12,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from experiments.provenance import git_commit
@@ -21,6 +21,8 @@ from tracing import TRACER_VERSION
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "tracing"
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "torch-geometric")
 Row = dict[str, Any]
+# Columns that stay text, even where a commit looks like a number.
+TEXTS = ("model", "commit", "error")
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,19 @@ def time_limit(seconds: int) -> Iterator[None]:
 
 def attempt(study: Study, key: str) -> Row:
     """Makes one row; a failure becomes part of the table."""
+    made: Row = {}
     try:
         with time_limit(study.limit_s):
-            return {"model": key, **study.row(key), "error": ""}
+            made, failure = study.row(key), ""
     except (Exception, TimeLimitError) as error:
-        text = " ".join(str(error).split())[:300]
-        return {"model": key, "error": f"{type(error).__name__}: {text}"}
+        failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return {"model": key, **made, "commit": _commit(), "error": failure}
+
+
+@functools.cache
+def _commit() -> str:
+    """The commit of the code when the first row was made."""
+    return os.environ.get("PRENET_COMMIT") or git_commit()
 
 
 def make(study: Study, keys: Iterable[str], done: Iterable[Row] = ()) -> Iterator[Row]:
@@ -99,36 +108,38 @@ def run(study: Study, only: list[str], *, again: bool, retry: bool) -> list[Row]
     table = [] if again else [row for row in load(study.name) if row["model"] in set(keys)]
     if retry:
         table = [row for row in table if not row["error"]]
-    start = perf_counter()
+    _commit()
     for row in make(study, keys, table):
         table.append(row)
         write_rows(study.name, table)
+        write_facts(study, table, len(keys))
     table.sort(key=lambda row: keys.index(row["model"]))
     write_rows(study.name, table)
-    write_facts(study, table, perf_counter() - start)
+    write_facts(study, table, len(keys))
     return table
 
 
 def write_rows(name: str, table: list[Row]) -> None:
     """Writes the table as CSV, whole or not at all."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    columns = list(dict.fromkeys(key for row in table for key in row if key != "error"))
+    last = ("commit", "error")
+    columns = list(dict.fromkeys(key for row in table for key in row if key not in last))
     draft = RESULTS / f".{name}.csv.draft"
     with draft.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*columns, "error"], lineterminator="\n")
+        writer = csv.DictWriter(file, [*columns, *last], lineterminator="\n")
         writer.writeheader()
         writer.writerows(table)
     draft.replace(RESULTS / f"{name}.csv")
 
 
-def write_facts(study: Study, table: list[Row], seconds: float) -> None:
+def write_facts(study: Study, table: list[Row], wanted: int) -> None:
     """Writes what a table was made with, and its summary, as JSON."""
     facts = {
         "command": f"python -m experiments.tracing_tables {study.name}",
         "rows": len(table),
+        "rows_wanted": wanted,
         "summary": study.summary(table),
-        "seconds_of_the_last_run": round(seconds),
-        "commit": os.environ.get("PRENET_COMMIT") or git_commit(),
+        "commits": sorted({str(row.get("commit", "unknown")) for row in table}),
         "tracer": TRACER_VERSION,
         "versions": _versions((*PACKAGES, *study.packages)),
         "python": platform.python_version(),
@@ -154,7 +165,10 @@ def load(name: str) -> list[Row]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
+        return [
+            {key: text if key in TEXTS else _value(text) for key, text in row.items()}
+            for row in csv.DictReader(file)
+        ]
 
 
 def facts(name: str) -> dict[str, Any]:

@@ -107,15 +107,16 @@ def section(name: str) -> list[str]:
     rows, about = load(name), facts(name)
     if not rows:
         return [f"Not measured yet: `python -m experiments.tracing_tables {name}`."]
-    if not about:
-        return [f"Being measured: {len(rows)} rows so far in `experiments/results/tracing`."]
     versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
+    commits = ", ".join(about["commits"])
+    missing = about["rows_wanted"] - about["rows"]
     return [
+        *([f"Not finished: {missing} rows are still to be measured.", ""] if missing else []),
         *(f"* {line}" for line in about["summary"]),
         "",
         *WRITERS[name](rows),
         "",
-        f"`{about['command']}`, commit {about['commit']}; {versions}; {about['machine']}.",
+        f"`{about['command']}`, commit {commits}; {versions}; {about['machine']}.",
     ]
 
 
