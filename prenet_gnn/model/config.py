@@ -38,6 +38,10 @@ class ModelConfig:
         use_prior: Start from the roofline; without it times come from the network alone.
         use_fill: Count partly filled waves of tiles and the share of the traffic that the second
             level cache takes, by a few numbers that all devices share.
+        use_issue: Let multiprocessors and clock limit memory traffic beside the bandwidth.
+        use_conv_classes: Give 1 x 1 convolutions and 3 x 3 ones of stride 1 rates of their own.
+        operator_dropout: Share of the calls that hide their operator's name in training, so that
+            kind and sizes carry what they can for operators that no row has.
         device_latents: Devices with a latent, plus one for unseen devices.
         host_latents: Pairs of device and framework with a latent, plus one.
         framework_latents: Frameworks with a latent, plus one.
@@ -54,6 +58,9 @@ class ModelConfig:
     use_host: bool = True
     use_prior: bool = True
     use_fill: bool = True
+    use_issue: bool = True
+    use_conv_classes: bool = True
+    operator_dropout: float = 0.1
     device_latents: int = 1
     host_latents: int = 1
     framework_latents: int = 1

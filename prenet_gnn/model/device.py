@@ -14,10 +14,19 @@ if TYPE_CHECKING:
 # Number formats that behave alike: half precision with and without matrix units differ.
 FORMATS = ("fp32", "tf32", "half_matrix", "half_plain", "fp64", "cpu")
 # FLOP per clock and multiprocessor that half-precision convolutions sustain on Ampere, Ada and
-# Blackwell alike (fitted to measured steps; the data sheet's rate on GeForce cards), and the
-# float32 rate of the multiprocessors of Volta and Turing (64 lanes, two FLOPs each).
+# Blackwell alike (fitted to measured steps; the data sheet's rate on GeForce cards).
 SUSTAINED_PER_CLOCK = {"half_matrix": 512.0, "tf32": 256.0}
-PLAIN_PER_CLOCK = 128.0
+# float32 lanes of a multiprocessor where a device does not state them, and the most that a kernel
+# keeps busy (Kepler's 192 need two instructions a clock).
+DEFAULT_LANES, MOST_LANES = 64.0, 128.0
+# Half of the lanes of these take integer instructions in turn (NVIDIA's tuning guides for Ampere
+# GA10x, Ada and GeForce Blackwell), so products do not sustain the data sheet's rate.
+SHARED_LANES = ("8.6", "8.7", "8.9", "12.0", "12.1")
+# AMD's CDNA multiplies float32 on matrix cores, 256 FLOP per clock and compute unit (data sheets).
+MATRIX_FP32 = {"gfx908": 128.0, "gfx90a": 128.0, "gfx942": 128.0, "gfx950": 128.0}
+# Bytes per clock that the kernels of one multiprocessor move where memory does not limit them: the
+# middle of the devices in the catalogue.
+BYTES_PER_CLOCK = 8.0
 # FLOP per joule that serve as unit of the power term.
 FLOP_PER_JOULE = {"fp32": 1e11, "tf32": 2e11, "half_matrix": 4e11, "half_plain": 1e11, "fp64": 5e10}
 DEFAULT_CLOCK_HZ = 1.5e9
@@ -31,9 +40,10 @@ ERAS = ((1, 8), (2, 0), (2, 4), (2, 8))
 DEVICE = (
     "log_peak", "log_sustained", "log_power", "log_bandwidth", "log_multiprocessors", "log_l2",
     "log_clock", "year", "has_matrix_units", "is_cpu", "is_amd", "log_pcie", "log_tdp", "format",
+    "log_issue",
 )  # fmt: skip
 RUN = (
-    "channels_last", "compiled", "fp32", "tf32", "half", "amp", "bf16", "fp64", "train",
+    "channels_last", "compiled", "fp32", "tf32", "half", "amp", "fp64", "train",
     "cudnn_benchmark", "since_1_8", "since_2_0", "since_2_4", "since_2_8", "unknown_version",
     "is_cpu", "is_amd", "half_plain",
 )  # fmt: skip
@@ -56,17 +66,28 @@ def _log(value: float | None, default: float) -> float:
     return math.log(value if value and value > 0 else default)
 
 
+def _lanes(hardware: Hardware) -> float:
+    """float32 lanes of a multiprocessor that products keep busy."""
+    architecture = hardware.compute_capability or ""
+    if architecture in MATRIX_FP32:
+        return MATRIX_FP32[architecture]
+    lanes = DEFAULT_LANES
+    if hardware.fp32_cores:
+        lanes = min(hardware.fp32_cores / max(hardware.multiprocessors, 1), MOST_LANES)
+    return lanes / 2.0 if architecture in SHARED_LANES else lanes
+
+
 def device_vector(hardware: Hardware, precision: str) -> np.ndarray:
-    """`(14,)` float64: natural logarithms of SI figures, flags, and the number format."""
+    """`(15,)` float64: natural logarithms of SI figures, flags, and the number format."""
     kind = format_of(hardware, precision)
     clock = hardware.boost_clock_hz or hardware.base_clock_hz or DEFAULT_CLOCK_HZ
-    per_clock = SUSTAINED_PER_CLOCK.get(kind, PLAIN_PER_CLOCK)
     peak = hardware.peak_flops_per_s(precision)
+    per_clock = SUSTAINED_PER_CLOCK.get(kind, 2.0 * _lanes(hardware))
     sustained = hardware.multiprocessors * clock * per_clock
-    if kind in ("fp64", "cpu", "fp32", "half_plain"):
-        sustained = min(sustained, peak) if kind != "fp32" else sustained
-    if kind == "half_plain":
-        sustained = peak
+    issue = hardware.multiprocessors * clock * BYTES_PER_CLOCK
+    if hardware.kind != "gpu":
+        # what a multiprocessor is differs there
+        sustained, issue = min(sustained, peak), hardware.memory_bytes_per_s
     joule = FLOP_PER_JOULE.get(kind, 1e11)
     tdp = hardware.tdp_w or DEFAULT_TDP_W
     return np.array(
@@ -85,12 +106,16 @@ def device_vector(hardware: Hardware, precision: str) -> np.ndarray:
             _log(hardware.pcie_bytes_per_s, DEFAULT_PCIE_BYTES_PER_S),
             math.log(tdp),
             float(FORMATS.index(kind)),
+            math.log(issue),
         ]
     )
 
 
 def run_vector(workload: Workload, hardware: Hardware) -> np.ndarray:
-    """`(18,)` float32 flags of how a graph is run, in the order of `RUN`."""
+    """`(17,)` float32 flags of how a graph is run, in the order of `RUN`.
+
+    bfloat16 and float16 move and multiply at the same rates, so no flag tells them apart.
+    """
     version, p = workload.framework_version, workload.precision
     kind = format_of(hardware, p)
     since = [float(version is not None and version >= era) for era in ERAS]
@@ -102,7 +127,6 @@ def run_vector(workload: Workload, hardware: Hardware) -> np.ndarray:
             float(kind == "tf32"),
             float(p in ("fp16", "bf16")),
             float(p.startswith("amp")),
-            float("bf16" in p),
             float(p == "fp64"),
             float(workload.mode == "train"),
             float(workload.cudnn_benchmark),

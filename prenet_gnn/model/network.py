@@ -20,11 +20,16 @@ from tracing.vocab import KINDS
 CLASSES = (("conv", "conv_transpose"), ("linear",), ("matmul", "attention"), ("rnn",))
 # Grouped convolutions run on plain lanes, not on matrix units; all the rest has little arithmetic.
 GROUPED, OTHERS = len(CLASSES), len(CLASSES) + 1
+# A 1 x 1 convolution is a plain product; a 3 x 3 one of stride 1 may use Winograd's algorithm, with
+# 2.25 times fewer multiplications (Lavin and Gray 2016, arXiv:1509.09308).
+POINTWISE, WINOGRAD = OTHERS + 1, OTHERS + 2
+CLASS_COUNT = WINOGRAD + 1
 GROUPED_COLUMNS = slice(
     len(KINDS) + NUMBERS.index("is_depthwise"), len(KINDS) + NUMBERS.index("is_grouped") + 1
 )
 # Rate of half-precision matrix units over that of plain lanes (Ampere's and Ada's data sheets).
 MATRIX_OVER_PLAIN = 8.0
+LOG_NINE = math.log2(1.0 + 9.0) / 8.0
 LOSS_COLUMN = KINDS.index("loss")
 # Starting points; training moves them. A kernel takes a few microseconds at least; PyTorch
 # dispatches an operator in about ten (both as seen in launch-bound rows of the data).
@@ -41,6 +46,12 @@ SHARPNESS = 4.0
 TILE_LOG2 = 13.0
 FILL_LOG = -1.5
 CACHE_LOGIT = -1.5
+OPERATOR_STD = 0.1
+# A kernel starts and ends faster at a higher clock: the exponent's starting point, and the clock
+# that `KERNEL_S` goes with.
+KERNEL_CLOCK, KERNEL_CLOCK_HZ = 0.5, 1.5e9
+# Starting share of a memory-bound kernel's time that the multiprocessors decide and not the memory.
+ISSUE_LOGIT = -0.8
 
 
 class Times(NamedTuple):
@@ -74,8 +85,10 @@ class TimeGNN(nn.Module):
         """Starts as a plain roofline model: all corrections are zero."""
         super().__init__()
         self.config = config
-        h, formats, classes = config.hidden, len(FORMATS), len(CLASSES) + 2
+        h, formats, classes = config.hidden, len(FORMATS), CLASS_COUNT
         self.operator = nn.Embedding(len(OPERATORS) + 1, config.operator_embedding)
+        # an operator that no row has must not stand out
+        nn.init.normal_(self.operator.weight, std=OPERATOR_STD)
         self.encoder = nn.Sequential(
             nn.Linear(WIDTH + config.operator_embedding, h),
             nn.SiLU(),
@@ -97,12 +110,16 @@ class TimeGNN(nn.Module):
         for net in (self.head, self.device_head):
             for parameter in net[-1].parameters():
                 nn.init.zeros_(parameter)
+        # flags that no row has set must not move anything
+        nn.init.zeros_(self.run_film.weight)
         self.rate_logits = nn.Parameter(torch.full((formats, classes, 3), math.log(1 / 3)))
         with torch.no_grad():
             for name in ("tf32", "half_matrix"):
                 self.rate_logits[FORMATS.index(name), GROUPED] += math.log(MATRIX_OVER_PLAIN)
         self.memory_log = nn.Parameter(torch.full((formats,), math.log(1.2)))
+        self.issue_logit = nn.Parameter(torch.full((formats,), ISSUE_LOGIT))
         self.kernel_log = nn.Parameter(torch.zeros(formats))
+        self.kernel_clock = nn.Parameter(torch.tensor(KERNEL_CLOCK))
         self.fill_log = nn.Parameter(torch.full((classes,), FILL_LOG))
         self.cache_share = nn.Parameter(torch.full((2,), CACHE_LOGIT))
         self.cache_size = nn.Parameter(torch.zeros(2))
@@ -129,7 +146,11 @@ class TimeGNN(nn.Module):
 
         So rows of one graph share this pass.
         """
-        x = self.encoder(torch.cat([data.x, self.operator(data.operator)], dim=-1))
+        name = data.operator
+        if self.training and self.config.operator_dropout:
+            hidden = torch.rand(len(name), device=name.device) < self.config.operator_dropout
+            name = torch.where(hidden, 0, name)
+        x = self.encoder(torch.cat([data.x, self.operator(name)], dim=-1))
         for conv in self.convs:
             x = conv(x, data.edge_index, data.edge_attr)
         embedded: Tensor = self.dropout(x)
@@ -169,20 +190,31 @@ class TimeGNN(nn.Module):
         compute = data.work[:, :2] * inverse * adjust[batch, None].exp()
         if self.config.use_fill:
             compute = compute * (1.0 + self._waves(data))
+        share = torch.sigmoid(self.issue_logit[number]) * float(self.config.use_issue)
+        bandwidth = (1.0 - share) * (-device[:, 3]).exp() + share * (-device[:, 14]).exp()
         per_byte = (
-            self.memory_log[number] - device[:, 3] + latent[:, 1] + specs @ self.spec_slopes[1]
+            self.memory_log[number] + bandwidth.log() + latent[:, 1] + specs @ self.spec_slopes[1]
         )
         memory = data.work[:, 2:4] * per_byte[batch, None].exp()
         if self.config.use_fill:
             memory = memory * (1.0 - self._cached(data))
-        per_kernel = self.kernel_log[number] + latent[:, 2] + specs @ self.spec_slopes[2]
+        per_kernel = self._per_kernel(device, latent) + specs @ self.spec_slopes[2]
         kernel = KERNEL_S * data.work[:, 4:6] * per_kernel[batch, None].exp()
         return compute, memory, kernel
 
+    def _per_kernel(self, device: Tensor, latent: Tensor) -> Tensor:
+        """Logarithm of a kernel's fixed time over `KERNEL_S`: `(G,)`."""
+        clock = device[:, DEVICE.index("log_clock")] - math.log(KERNEL_CLOCK_HZ)
+        log: Tensor = self.kernel_log[device[:, 13].long()] - self.kernel_clock * clock
+        return log + latent[:, 2]
+
     def _class(self, data: Data) -> Tensor:
         """Which rate the arithmetic of every call runs at, `(M,)`."""
-        number: Tensor = torch.where(data.grouped, GROUPED, self.class_of_kind[data.kind])
-        return number
+        number: Tensor = self.class_of_kind[data.kind]
+        if self.config.use_conv_classes:
+            number = torch.where(data.pointwise, POINTWISE, number)
+            number = torch.where(data.winograd, WINOGRAD, number)
+        return torch.where(data.grouped, GROUPED, number)
 
     def _waves(self, data: Data) -> Tensor:
         """Multiprocessors per tile of a product, weighted: `(M, 1)`; large when few are busy."""
@@ -234,9 +266,7 @@ class TimeGNN(nn.Module):
         calls = data.work[:, 6:8] * self.kind_calls[:, kind].t().exp() * call_scale
         calls = total(calls * data.count[:, None])
         step, phases, device = data.step, data.phases, data.device
-        kernel = (
-            KERNEL_S * (self.kernel_log[device[:, 13].long()] + self._latents(data)[:, 2]).exp()
-        )
+        kernel = KERNEL_S * self._per_kernel(device, self._latents(data)).exp()
         per_byte = (-device[:, 3]).exp()
         optimizer = step[:, 0] * per_byte * self.step_log[0].exp() + step[:, 1] * kernel
         zero = step[:, 2] * per_byte * self.step_log[1].exp() + step[:, 3] * kernel
@@ -291,12 +321,29 @@ class TimeGNN(nn.Module):
         return host
 
 
+def _column(name: str) -> int:
+    return len(KINDS) + NUMBERS.index(name)
+
+
+def _winograd(x: Tensor) -> Tensor:
+    """Calls that are 3 x 3 convolutions of stride 1 without dilation: `(N,)`."""
+    found: Tensor = (
+        (x[:, KINDS.index("conv")] > 0)
+        & ((x[:, _column("log_kernel")] - LOG_NINE).abs() < 1e-4)
+        & (x[:, _column("log_stride")] < 0.75)
+        & (x[:, _column("dilation")] < 0.75)
+    )
+    return found
+
+
 def _spread(data: Data) -> Data:
     """Repeats what belongs to calls for every row that runs the graph: `(N, ...)` to `(M, ...)`."""
     take = data.take
     return Data(
         x=data.x[:, len(KINDS) : len(KINDS) + 3][take],
         grouped=data.x[:, GROUPED_COLUMNS].any(dim=-1)[take],
+        pointwise=(data.x[:, _column("is_pointwise_conv")] > 0)[take],
+        winograd=_winograd(data.x)[take],
         kind=data.x[:, : len(KINDS)].argmax(dim=-1)[take],
         work=data.work[take],
         count=data.count[take],

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Share of the steps in which the learning rate rises.
 WARM_UP = 0.15
+# Columns of these belong to single operators or flags; Muon would move rare ones as far as others.
+TABLES = ("operator.", "run_film.")
 
 
 class Joined(torch.optim.Optimizer):
@@ -48,7 +50,7 @@ def make_optimizer(model: TimeGNN, config: TrainConfig) -> torch.optim.Optimizer
     for name, parameter in model.named_parameters():
         if "." not in name:
             physics.append(parameter)
-        elif parameter.dim() == 2 and min(parameter.shape) > 8 and "operator." not in name:
+        elif parameter.dim() == 2 and min(parameter.shape) > 8 and not name.startswith(TABLES):
             matrices.append(parameter)
         elif parameter.dim() > 1:
             decay.append(parameter)

@@ -58,6 +58,7 @@ SPACE: dict[str, Number | Choice] = {
     "model.operator_embedding": Number(4, 16, step=4),
     "model.head_hidden": Number(16, 64, step=16),
     "model.dropout": Number(0.0, 0.2),
+    "model.operator_dropout": Number(0.0, 0.3),
     "model.use_device_head": Choice((False, True)),
     "model.use_fill": Choice((False, True)),
     "train.optimizer": Choice(("adamw", "muon")),
@@ -65,7 +66,7 @@ SPACE: dict[str, Number | Choice] = {
     "train.learning_rate": Number(5e-4, 1e-2, log=True),
     "train.weight_decay": Number(1e-5, 1e-1, log=True),
     "train.latent_penalty": Number(2e-3, 2e-1, log=True),
-    "train.spec_penalty": Number(2e-3, 2e-1, log=True),
+    "train.spec_penalty": Number(2e-4, 2e-1, log=True),
     "train.latent_dropout": Number(0.0, 0.4),
 }
 
