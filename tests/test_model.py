@@ -15,7 +15,7 @@ from prenet_gnn.model.batch import Sample, collate
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN, device_vector, format_of, run_vector
 from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.network import TimeGNN
+from prenet_gnn.model.network import WINOGRAD, TimeGNN
 from prenet_gnn.workload import Workload
 from tracing import trace
 from tracing.vocab import KINDS
@@ -194,3 +194,62 @@ def test_all_layers_run(conv):
 def test_number_formats_of_devices(hardware, precision, expected):
     assert format_of(get_hardware(hardware), precision) == expected
     assert set(FORMATS) >= {expected}
+
+
+@pytest.mark.parametrize(
+    ("name", "lanes"),
+    [
+        ("Tesla K40", 128),  # of 192
+        ("Tesla P4", 128),
+        ("Tesla V100-SXM2-16GB", 64),
+        ("NVIDIA A100-SXM4-40GB", 64),
+        ("NVIDIA GeForce RTX 3090", 64),  # 128, half of them shared with integers
+        ("NVIDIA H100-SXM5-80GB", 128),
+        ("AMD Instinct MI210", 128),  # matrix cores
+        ("AMD Radeon RX 6800", 64),
+    ],
+)
+def test_sustained_float32_rate_follows_the_architecture(name, lanes):
+    device = get_hardware(name)
+    vector = dict(zip(DEVICE, device_vector(device, "fp32"), strict=True))
+    rate = 2 * lanes * device.multiprocessors * device.boost_clock_hz
+    assert vector["log_sustained"] == pytest.approx(np.log(rate))
+
+
+def test_multiprocessors_limit_memory_traffic_on_gpus_alone(model):
+    hbm, gddr = get_hardware("NVIDIA H100-SXM5-80GB"), get_hardware("NVIDIA GeForce RTX 4090")
+    column = DEVICE.index("log_issue")
+    # per byte of bandwidth the 4090 has far more multiprocessors and clock
+    excess = [device_vector(d, "fp32")[column] - np.log(d.memory_bytes_per_s) for d in (hbm, gddr)]
+    assert excess[1] - excess[0] > 1.0
+    cpu = get_hardware("Intel Core i9-10940X")
+    assert device_vector(cpu, "fp32")[column] == pytest.approx(np.log(cpu.memory_bytes_per_s))
+
+
+def test_bfloat16_and_float16_are_one_to_the_network():
+    device = get_hardware("NVIDIA A100-SXM4-40GB")
+    half, brain = (run_vector(Workload(precision=p), device) for p in ("amp_fp16", "amp_bf16"))
+    assert (half == brain).all()
+
+
+def test_names_are_hidden_in_training_only():
+    net = TimeGNN(ModelConfig(hidden=16, operator_dropout=1.0)).eval()
+    data = collate([sample(graph_of())])
+    named = net.embed(data)
+    assert torch.equal(net.embed(data), named)
+    hidden = net.train().embed(data)
+    assert not torch.equal(hidden, named)
+    data.operator = torch.zeros_like(data.operator)
+    assert torch.equal(hidden, net.embed(data))
+
+
+def test_convolutions_run_at_rates_of_their_shape():
+    net = TimeGNN(ModelConfig(hidden=16)).eval()
+    convs = [nn.Conv2d(16, 16, 1), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3, stride=2)]
+    graphs = [trace(nn.Sequential(c), (torch.zeros(2, 16, 9, 9),), loss="none") for c in convs]
+    data = collate([sample(graph, mode="infer", optimizer="none") for graph in graphs])
+    before = net(data).forward.detach()
+    with torch.no_grad():
+        net.rate_logits[FORMATS.index("fp32"), WINOGRAD] += 1.0
+    changed = net(data).forward.detach() != before
+    assert changed.tolist() == [False, True, False]
