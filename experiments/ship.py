@@ -7,10 +7,12 @@ python -m experiments.ship runs/shipped
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.provenance import RESULTS
 from experiments.tables import intervals, load_results, merged
 from prenet_gnn.checkpoint import SHIPPED, Checkpoint, load_checkpoint, save_checkpoint
 from prenet_gnn.errors import CheckpointError
@@ -46,6 +48,15 @@ def joined(sources: Sequence[Path]) -> Checkpoint:
     return replace(first, models=models, facts={**first.facts, "run": runs})
 
 
+def sides(folder: Path = RESULTS) -> dict[str, float]:
+    """Half-widths inside and outside of what was seen, where `experiments.outside` was run."""
+    path = folder / "outside.json"
+    if not path.exists():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))["intervals"]
+    return {str(name): float(value) for name, value in found.items()}
+
+
 def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
     """Copies checkpoints into one and completes its description."""
     checkpoint = joined(sources)
@@ -61,7 +72,7 @@ def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
         "seeds": sorted({result["seed"] for result in results}),
         "command": "python -m experiments.accuracy --fold N, then python -m experiments.tables",
     }
-    widths = intervals(results) or checkpoint.intervals
+    widths = (intervals(results) or checkpoint.intervals) | sides()
     save_checkpoint(replace(checkpoint, facts=facts, intervals=widths), target)
 
 

@@ -15,13 +15,14 @@ import torch
 
 from prenet_gnn.catalogue.spec import Hardware
 from prenet_gnn.checkpoint import Checkpoint, load_checkpoint
-from prenet_gnn.errors import ConfigError, PreNetError
+from prenet_gnn.errors import CheckpointError, ConfigError, PreNetError
 from prenet_gnn.features.encode import Encoded, encode
 from prenet_gnn.features.template import Template, build_template, template_key
 from prenet_gnn.hardware import get_hardware
 from prenet_gnn.memory import MemoryEstimate, fits, peak_memory
 from prenet_gnn.model.batch import Sample, collate
-from prenet_gnn.model.device import device_vector, format_of, run_vector
+from prenet_gnn.model.device import DEVICE, FORMATS, device_vector, format_of, run_vector
+from prenet_gnn.outside import Seen
 from prenet_gnn.prediction import CallShare, Prediction
 from prenet_gnn.training.latents import device_key, framework_key, host_key
 from prenet_gnn.workload import Workload
@@ -37,6 +38,11 @@ DEFAULT_HALF_WIDTH = 0.3
 # of one model on one card differs by 0.23 (root mean square; timm inference on an RTX 3090, PyTorch
 # 1.10 to 2.4) to 0.27 (torchvision on an A100, 1.7 against 1.12); 90% lie within 1.645 of it.
 UNKNOWN_FRAMEWORK_HALF_WIDTH = 1.645 * 0.27
+# Number formats whose times are known poorly on all devices: held-out errors are three times those
+# of others (`experiments.outside`).
+POORLY_KNOWN_FORMATS = {"fp64": "double precision", "half_plain": "half precision on plain lanes"}
+# How much wider intervals are outside of what was seen, when the weights do not say.
+OUTSIDE_FACTOR = 1.5
 # Calls of one batch; more only costs memory.
 CALLS_PER_BATCH = 40_000
 # Where launching takes this share of the device's time, a warning says that the host decides.
@@ -49,6 +55,7 @@ class Predictor:
     def __init__(self, checkpoint: Checkpoint) -> None:
         """Takes what `load_checkpoint` read."""
         self.checkpoint = checkpoint
+        self._seen = _seen(checkpoint)
         self._lock = threading.Lock()
 
     def predict(
@@ -154,8 +161,9 @@ class Predictor:
         copy = parts["copy"] * ("h2d" in chosen)
         device_s = forward + backward + step
         scale = (total - copy) / device_s if device_s > 0 else 0.0
-        warnings = self._warnings(graph, hardware, sample, parts)
-        half = self._half_width(hardware, sample, spread)
+        outside = self._outside(graph, sample)
+        warnings = (*outside, *self._warnings(graph, hardware, sample, parts))
+        half = self._half_width(hardware, sample, spread, outside=bool(outside))
         memory = _memory(graph, workload)
         return Prediction(
             seconds=total,
@@ -185,15 +193,46 @@ class Predictor:
         number_format = format_of(hardware, sample.workload.precision)
         return device_key(hardware.name, number_format) in timed
 
-    def _half_width(self, hardware: Hardware, sample: Sample, spread: float) -> float:
+    def _half_width(
+        self, hardware: Hardware, sample: Sample, spread: float, *, outside: bool
+    ) -> float:
         known = "known_device" if self._is_timed(hardware, sample) else "new_device"
         mode = "train" if sample.workload.mode == "train" else "infer"
         intervals = self.checkpoint.intervals
-        base = intervals.get(f"{known}|{mode}", intervals.get(known, DEFAULT_HALF_WIDTH))
+        plain = intervals.get(f"{known}|{mode}", intervals.get(known, DEFAULT_HALF_WIDTH))
+        if self._seen is None:
+            base = plain
+        elif outside:
+            base = intervals.get(f"{known}|{mode}|outside", OUTSIDE_FACTOR * plain)
+        else:
+            base = intervals.get(f"{known}|{mode}|inside", plain)
         workload = sample.workload
         unknown = not workload.framework or workload.framework_version is None
         version = UNKNOWN_FRAMEWORK_HALF_WIDTH if unknown else 0.0
         return math.hypot(base, 1.645 * spread, version)
+
+    def _outside(self, graph: OpGraph, sample: Sample) -> tuple[str, ...]:
+        """What of this question lies outside of what training has seen, the device apart."""
+        if self._seen is None:
+            return ()
+        found = []
+        number_format = FORMATS[int(sample.device[DEVICE.index("format")])]
+        if number_format in POORLY_KNOWN_FORMATS:
+            found.append(
+                f"few measured times of {POORLY_KNOWN_FORMATS[number_format]} on any device, and "
+                "they differ a lot"
+            )
+        cache, key = _cache(graph), ("outside", sample.workload.precision)
+        known = cache.get(key)
+        if known is None or known[0] is not self._seen:
+            known = cache[key] = (self._seen, self._seen.distance(sample.encoded))
+        if known[1] > 1.0:
+            found.append(
+                "this network is unlike those that the weights were trained on (distance "
+                f"{known[1]:.1f}, most are within 1 of another family); the error can be twice the "
+                "usual one"
+            )
+        return tuple(found)
 
     def _warnings(
         self, graph: OpGraph, hardware: Hardware, sample: Sample, parts: dict[str, float]
@@ -240,6 +279,19 @@ def _shares(
             )
         )
     return tuple(shares)
+
+
+def _seen(checkpoint: Checkpoint) -> Seen | None:
+    """The graphs of training, where the weights name them."""
+    data = checkpoint.facts.get("seen_graphs")
+    if data is None:
+        return None
+    try:
+        return Seen.from_dict(data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the weights' list of graphs is damaged: {error}. Copy the weights again."
+        ) from None
 
 
 def _cache(graph: OpGraph) -> dict[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -179,6 +180,7 @@ def test_a_lookup_reads_rows_not_the_table() -> None:
         ("aten.conv2d.default", "conv", True),
         ("aten.relu_.default", "activation", True),
         ("aten.__and__.Tensor", "binary", True),
+        ("aten.__iand__.Tensor", "binary", True),
         ("torchvision.nms.default", "index", True),
         ("mylib.linear.default", "other", False),
         ("aten.never_heard_of.default", "other", False),
@@ -186,3 +188,9 @@ def test_a_lookup_reads_rows_not_the_table() -> None:
 )
 def test_kinds(target: str, kind: str, known: bool) -> None:
     assert kind_of(target) == (kind, known)
+
+
+def test_in_place_operators_of_python_are_known() -> None:
+    node = OpNode(0, "and", "aten.__iand__.Tensor", "binary", "", (), (), ())
+    assert node.inplace and not replace(node, target="aten.__and__.Tensor").inplace
+    assert replace(node, target="aten.add_.Tensor").inplace

@@ -8,6 +8,7 @@ tutorial and `TensorIterator`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -108,7 +109,8 @@ class _Walk:
         same = next((t for t in data if tuple(t.shape) == spec.shape), None)
         keeps = node.kind in KEEPS or (node.kind == "copy" and node.op in KEEPING_COPIES)
         if keeps and same is not None:
-            return torch.empty_like(same)
+            # nothing writes into these tensors, so a dense one stands for the next like it
+            return same if same.is_contiguous() or _is_last(same) else torch.empty_like(same)
         images = [t for t in data if _is_image(t)]
         all_last = bool(images) and all(_is_last(t) for t in images)
         if all_last and (keeps or node.op in ("cat", "stack", "mean", "sum")):
@@ -135,6 +137,7 @@ def _needs_copy(node: OpNode, tensor: torch.Tensor) -> bool:
     return False
 
 
+@functools.lru_cache(maxsize=4096)
 def _empty(shape: tuple[int, ...], last: bool) -> torch.Tensor:
     if last and len(shape) == 4:
         return torch.empty(shape, device="meta", memory_format=torch.channels_last)

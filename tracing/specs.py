@@ -129,7 +129,9 @@ class OpNode:
     def inplace(self) -> bool:
         """Whether the call overwrites its first input."""
         parts = self.target.split(".")
-        return len(parts) > 1 and parts[1].endswith("_") and not parts[1].endswith("__")
+        if len(parts) < 2 or parts[1].startswith("__"):
+            return len(parts) > 1 and parts[1].startswith("__i")  # such as `__iand__`
+        return parts[1].endswith("_")
 
     @property
     def output(self) -> TensorSpec:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+# Python's in-place operators, such as `__iand__`.
+_IN_PLACE = re.compile(r"^__i(and|or|xor|lshift|rshift)__$")
 
 
 def words(text: str) -> frozenset[str]:
@@ -125,7 +129,7 @@ def kind_of(target: str, operator: Any = None) -> tuple[str, bool]:
     parts = target.split(".")
     name = parts[1] if len(parts) > 1 else target
     known_namespace = parts[0] in _NAMESPACES
-    for candidate in (name, name.rstrip("_")):
+    for candidate in (name, name.rstrip("_"), _IN_PLACE.sub(r"__\1__", name)):
         if candidate in OP_KIND and known_namespace:
             return OP_KIND[candidate], True
     if operator is not None and known_namespace:

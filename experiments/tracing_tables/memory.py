@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from experiments.tracing_tables.common import Row, Study, errors
 from prenet_gnn.memory import peak_memory
 from prenet_gnn.workload import Workload
 from tracing import trace
+from tracing.zoo.common import on_meta
 
 _VISION = (
     "alexnet densenet121 efficientnet_b0 mnasnet0_5 mobilenet_v2 mobilenet_v3_small "
@@ -51,8 +53,14 @@ def tracked_bytes(name: str, optimizer: str) -> int:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    with FakeTensorMode():
-        model, x = _build(name), torch.empty(SHAPE)
+    mode, model = FakeTensorMode(), _build(name)
+    for module in model.modules():
+        for stored in (module._parameters, module._buffers):
+            stored.update(
+                {key: t if t is None else mode.from_tensor(t) for key, t in stored.items()}
+            )
+    with mode:
+        x = torch.empty(SHAPE)
         stepper = OPTIMIZERS[optimizer](model.parameters())
         tracker = MemTracker()
         tracker.track_external(model, stepper, x)
@@ -71,8 +79,7 @@ def tracked_bytes(name: str, optimizer: str) -> int:
 def row(key: str) -> Row:
     """Both figures of one model and optimizer."""
     name, _, optimizer = key.partition(", ")
-    with torch.device("meta"):
-        model = _build(name)
+    model = on_meta(partial(_build, name))
     graph = trace(model, (torch.empty(SHAPE, device="meta"),), loss="none", backend="record")
     workload = Workload(precision="fp32", optimizer=optimizer)
     ours = peak_memory(graph, workload, device="cpu").allocated_bytes

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.training.fit import Fitted, TrainConfig, fit
 from prenet_gnn.training.parallel import is_first
 from prenet_gnn.training.rows import Rows
+
+if TYPE_CHECKING:
+    from prenet_gnn.outside import Seen
 
 ENCODED = "encoded.npz"
 ENCODED_OPERATORS = "encoded-operators.npz"
@@ -182,6 +185,21 @@ def run_training(
         write_checkpoint(output, fitted, rows, settings, operators)
 
 
+def seen_in(rows: Rows, chosen: np.ndarray) -> Seen:
+    """The graphs of some rows in short, to know later which graphs lie outside of them."""
+    from prenet_gnn.data.families import families
+    from prenet_gnn.outside import seen_graphs, summary
+
+    frame = rows.frame.iloc[chosen]
+    try:
+        group = families(frame).tolist()
+    except DataError:  # models that no library knows
+        group = frame["model"].tolist()
+    distinct = {rows.keys[i]: str(name) for i, name in zip(chosen, group, strict=True)}
+    summaries = np.stack([summary(rows.store.entries[key]) for key in distinct])
+    return seen_graphs(summaries, list(distinct.values()))
+
+
 def _say(epoch: int, figures: dict[str, float]) -> None:
     listed = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if name != "epoch")
     print(f"  epoch {epoch + 1}: {listed}", flush=True)
@@ -210,6 +228,7 @@ def write_checkpoint(
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
         "loss": [member.history[-1].get("loss") for member in fitted if member.history],
     }
+    facts["seen_graphs"] = seen_in(rows, np.arange(len(rows))).to_dict()
     if operators is not None:
         counts = operators.frame["source"].value_counts()
         facts["operator_sources"] = {str(k): int(v) for k, v in counts.items()}
