@@ -15,6 +15,7 @@ _LIMITS: Limits = {
     "head_hidden": (1, WIDEST),
     "device_hidden": (1, WIDEST),
     "dropout": (0.0, 0.99),
+    "operator_dropout": (0.0, 1.0),
     "device_latents": (1, 1e6),
     "host_latents": (1, 1e6),
     "framework_latents": (1, 1e6),
