@@ -39,8 +39,8 @@ class Adapted(nn.Module):
         return self.base(x) + self.up(self.down(self.dropout(x))) * 2.0
 
 
-def decoder_graph(name: str, batch_size: int, seq_len: int, method: str) -> OpGraph:
-    """Graph of one training step; `method` is `lora` or `full`."""
+def decoder(name: str) -> nn.Module:
+    """A decoder on the meta device, in bfloat16."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     hidden, inner, layers, heads, groups, words = DECODERS[name]
@@ -55,8 +55,14 @@ def decoder_graph(name: str, batch_size: int, seq_len: int, method: str) -> OpGr
         use_cache=False,
     )
     with torch.device("meta"):
-        model = LlamaForCausalLM(config).to(torch.bfloat16)
-        tokens = torch.zeros(batch_size, seq_len, dtype=torch.int64)
+        model: nn.Module = LlamaForCausalLM(config).to(torch.bfloat16)
+    return model
+
+
+def decoder_graph(name: str, batch_size: int, seq_len: int, method: str) -> OpGraph:
+    """Graph of one training step; `method` is `lora` or `full`."""
+    model = decoder(name)
+    tokens = torch.zeros(batch_size, seq_len, dtype=torch.int64, device="meta")
     if method == "lora":
         model.requires_grad_(False)
         for layer in model.model.layers:

@@ -1,11 +1,15 @@
 """Checks predicted memory: does an iteration fit, and how large is its peak.
 
+    python -m experiments.memory_verdict [--models 150] [--again] [--quick]
+
 The training rows of timm were measured on a 24 GB device; the batch started at 512 and was lowered
 one step at a time until the run fitted. So every row fits, and one step up does not. Constants are
 fitted on half of the families and judged on the other half. Peaks are compared with the rows of
-memory.csv.gz whose models can be built.
+memory.csv.gz whose models can be built. `accelerate` and `torch-kitsune` are asked the same where
+they are installed (`experiments.memory_tools`).
 
-    python -m experiments.memory_verdict --models 150
+What was found out per model lies in the cache folder, so a stopped run goes on where it was; only
+figures over groups of rows are written to `results/memory.json`.
 """
 
 from __future__ import annotations
@@ -13,19 +17,20 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
-from experiments.adapters import DECODERS, decoder_graph
+from experiments import memory_tools
+from experiments.memory_peaks import measured, peak_rows
+from experiments.memory_tools import Question, answers
+from experiments.provenance import provenance, write_result
 from prenet_gnn.data.families import families
-from prenet_gnn.data.graphs import load_graph
-from prenet_gnn.data.keys import GraphKey, graph_requests
-from prenet_gnn.data.tables import find_data_dir, read_measurements, read_memory
+from prenet_gnn.data.graphs import build_cache, load_graph
+from prenet_gnn.data.keys import GraphKey, cache_root, graph_requests
+from prenet_gnn.data.tables import find_data_dir, read_measurements
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.features.attention import eager_attention
 from prenet_gnn.features.template import as_training
@@ -33,27 +38,14 @@ from prenet_gnn.hardware import get_hardware
 from prenet_gnn.memory import ALLOWANCE, MIB, Allowance, peak_memory, usable_bytes
 from prenet_gnn.training.encoding import base_key
 from prenet_gnn.workload import Workload
-from tracing import OpGraph, TraceError, trace, zoo
+from tracing import OpGraph, TraceError, zoo
 from tracing.loss import with_loss
 
-RESULTS = Path(__file__).parent / "results" / "memory.csv"
 # Batch sizes that the benchmark tries, largest first.
 LADDER = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 FRAGMENTATIONS = tuple(1.0 + 0.01 * step for step in range(16))
 CONTEXTS_MIB = (700, 1000, 1400, 1800)
-# Name in memory.csv.gz -> spec of the zoo; detection models there are close relatives.
-BUILT = {
-    "vgg16": "torchvision:vgg16",
-    "resnet50": "torchvision:resnet50",
-    "mobilenet_v2": "torchvision:mobilenet_v2",
-    "efficientnet_b0": "torchvision:efficientnet_b0",
-    "inception_v3": "torchvision:inception_v3",
-    "bert-base-uncased": "transformers:bert-base-uncased",
-    "bert-large-uncased": "transformers:bert-large-uncased",
-    "gpt2-large": "transformers:gpt2-large",
-    "gpt2-xl": "transformers:gpt2-xl",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +59,8 @@ class Case:
     fitted: bool
     allocated: tuple[int, ...]
     limit_bytes: int
+    memory_bytes: int = 0
+    asked: dict[str, int] = field(default_factory=dict)
 
     def fits(self, allowance: Allowance) -> bool:
         """The verdict under some constants."""
@@ -75,6 +69,10 @@ class Case:
             share = allowance.cudnn_share_channels_last
         need = self.allocated[SHARES.index(share)] * allowance.fragmentation
         return need + allowance.eager_context_bytes <= self.limit_bytes
+
+    def fits_by(self, tool: str) -> bool:
+        """The verdict of another tool."""
+        return memory_tools.fits(tool, self.asked[tool], self.memory_bytes)
 
 
 def training_graph(key: GraphKey) -> OpGraph:
@@ -95,16 +93,42 @@ def _rows(models: int, seed: int) -> pd.DataFrame:
     return rows[rows["model"].isin(set(drawn))]
 
 
-def cases(models: int, seed: int) -> Iterator[Case]:
-    """Both ends of every row of the drawn models."""
-    for key, rows in _rows(models, seed).groupby("key"):
-        try:
-            yield from _cases(training_graph(key), rows)
-        except (PreNetError, TraceError) as error:
-            print(f"left out {key.model}: {error}")
+def cases(models: int, seed: int, *, again: bool = False) -> Iterator[Case]:
+    """Both ends of every row of the drawn models; those of earlier runs are read."""
+    from tracing import TRACER_VERSION
+
+    folder = cache_root() / "memory-verdict" / f"tracer-{TRACER_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = _rows(models, seed)
+    build_cache({base_key(key) for key in rows["key"]}, workers=1, progress=True)
+    for key, part in rows.groupby("key"):
+        path = folder / f"{key.stem}.json"
+        if again or not path.exists():
+            try:
+                graph = training_graph(key)
+                found = [asdict(case) for case in _cases(graph, part, asked_about(key))]
+            except (PreNetError, TraceError) as error:
+                print(f"left out {key.model}: {error}")
+                continue
+            draft = path.with_suffix(".draft")
+            draft.write_text(json.dumps(found), encoding="utf-8")
+            draft.replace(path)
+        for case in json.loads(path.read_text(encoding="utf-8")):
+            yield Case(**case | {"allocated": tuple(case["allocated"])})
 
 
-def _cases(graph: OpGraph, rows: pd.DataFrame) -> Iterator[Case]:
+def asked_about(key: GraphKey) -> Question | None:
+    """The model of a row for the other tools; None where it is not built today."""
+    try:
+        model, args, _ = zoo.build(
+            f"{key.library}:{key.model}", batch_size=2, image_size=key.image_size or None
+        )
+    except TraceError:
+        return None
+    return Question(model, tuple(args[0].shape[1:]), 2, half=False, optimizer="sgd_momentum")
+
+
+def _cases(graph: OpGraph, rows: pd.DataFrame, question: Question | None) -> Iterator[Case]:
     sized: dict[int, OpGraph] = {}
     for row in rows.itertuples():
         step = LADDER.index(int(row.batch_size))
@@ -119,6 +143,7 @@ def _cases(graph: OpGraph, rows: pd.DataFrame) -> Iterator[Case]:
                 ).allocated_bytes
                 for share in SHARES
             )
+            hardware = get_hardware(row.device)
             yield Case(
                 row.model,
                 row.family,
@@ -126,7 +151,9 @@ def _cases(graph: OpGraph, rows: pd.DataFrame) -> Iterator[Case]:
                 batch_size,
                 batch_size == row.batch_size,
                 allocated,
-                usable_bytes(get_hardware(row.device)),
+                usable_bytes(hardware),
+                int(hardware.memory_bytes),
+                answers(question, batch_size, row.precision, row.optimizer),
             )
 
 
@@ -168,12 +195,10 @@ def halves(found: list[Case], seed: int) -> tuple[list[Case], list[Case]]:
     return fit, [case for case in found if case.family not in chosen]
 
 
-def verdicts(models: int, seed: int) -> list[dict[str, object]]:
-    """Rows of the result table on fitting, with what the shipped constants give."""
-    found = list(cases(models, seed))
+def verdicts(found: list[Case], seed: int) -> tuple[list[dict[str, object]], Allowance]:
+    """Rows of the result table on fitting, and the constants that were fitted."""
     fit, held_out = halves(found, seed)
     fitted = fitted_constants(fit)
-    print(fitted)
     rows: list[dict[str, object]] = []
     for name, part, allowance in (
         ("fit half, fitted", fit, fitted),
@@ -181,78 +206,51 @@ def verdicts(models: int, seed: int) -> list[dict[str, object]]:
         ("all, shipped (not held out)", found, ALLOWANCE),
     ):
         fits, not_fits = shares(part, allowance)
-        rows.append(
-            {"group": name, "rows": len(part), "fits_right": fits, "one_up_right": not_fits}
-        )
-    return rows
+        rows.append(_row(name, len(part), fits, not_fits))
+    for tool in sorted({name for case in found for name in case.asked}):
+        part = [case for case in found if tool in case.asked]
+        ends = [
+            float(np.mean([c.fits_by(tool) == end for c in part if c.fitted == end] or [np.nan]))
+            for end in (True, False)
+        ]
+        rows.append(_row(tool, len(part), *ends))
+        rows.append(_row(f"ours where {tool} answers", len(part), *shares(part, ALLOWANCE)))
+    return rows, fitted
 
 
-def measured(largest_parameters: float) -> pd.DataFrame:
-    """Predicted and measured peaks of the rows whose model can be built."""
-    table = read_memory(find_data_dir(None))
-    found = []
-    for row in table.itertuples():
-        graph = _graph(row)
-        if graph is None or graph.total_params > largest_parameters:
-            continue
-        framework = "torch-2.0" if row.source == "gpumemnet" else "torch-2.3"
-        workload = Workload(
-            precision=row.precision, optimizer=row.optimizer or "adamw", framework=framework
-        )
-        kind = "device_bytes" if row.memory_kind == "nvidia_smi" else "allocated_bytes"
-        predicted = getattr(peak_memory(graph, workload), kind)
-        found.append(
-            {
-                "source": row.source,
-                "model": row.model,
-                "batch_size": row.batch_size,
-                "kind": kind,
-                "measured": row.peak_memory_bytes,
-                "predicted": predicted,
-                "error": predicted / row.peak_memory_bytes - 1,
-            }
-        )
-        print(found[-1], flush=True)
-    print(f"{len(table) - len(found)} of {len(table)} rows have a model that is not built here")
-    return pd.DataFrame(found)
+def _row(group: str, rows: int, fits_right: float, one_up_right: float) -> dict[str, object]:
+    return {
+        "group": group,
+        "verdicts": rows,
+        "fits_right": round(fits_right, 4),
+        "one_up_right": round(one_up_right, 4),
+    }
 
 
-def _graph(row: Any) -> OpGraph | None:
-    """The graph of a row; None where the model or the quantised weights cannot be built."""
-    method = str(json.loads(row.config or "{}").get("method", "")).lower()
-    if row.source == "litgpt" and row.precision == "bf16" and method in ("lora", "full"):
-        if row.model not in DECODERS:
-            return None
-        return decoder_graph(row.model, int(row.batch_size), int(row.seq_len), method)
-    if row.model not in BUILT:
-        return None
-    model, args, kwargs = zoo.build(
-        BUILT[row.model],
-        batch_size=int(row.batch_size),
-        image_size=int(row.image_size) or None,
-        seq_len=int(row.seq_len) or None,
-    )
-    return trace(model, args, kwargs)
-
-
-def main() -> None:
-    """Prints and saves both tables."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints both tables and saves them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--largest-parameters", type=float, default=2e10)
-    parser.add_argument("--skip-measured", action="store_true")
-    options = parser.parse_args()
-    rows = verdicts(options.models, options.seed)
+    parser.add_argument("--again", action="store_true", help="forget what earlier runs found")
+    parser.add_argument("--quick", action="store_true", help="four models, a smoke test")
+    options = parser.parse_args(arguments)
+    models = 4 if options.quick else options.models
+    found = list(cases(models, options.seed, again=options.again))
+    rows, fitted = verdicts(found, options.seed)
     print(pd.DataFrame(rows).to_string(index=False))
-    if not options.skip_measured:
-        peaks = measured(options.largest_parameters)
-        print(peaks.to_string(index=False))
-        for source, part in peaks.groupby("source"):
-            mape = float(part["error"].abs().mean())
-            rows.append({"group": f"peak, {source}", "rows": len(part), "mape": mape})
-    RESULTS.parent.mkdir(exist_ok=True)
-    pd.DataFrame(rows).to_csv(RESULTS, index=False)
+    peaks = peak_rows(measured(options.largest_parameters, 2 if options.quick else None))
+    print(pd.DataFrame(peaks).to_string(index=False))
+    if options.quick:
+        return
+    facts = provenance(
+        f"python -m experiments.memory_verdict --models {models}",
+        seed=options.seed,
+        tools=memory_tools.installed(),
+    )
+    fitted_values = asdict(fitted)
+    write_result("memory", {**facts, "fitted": fitted_values, "verdicts": rows, "peaks": peaks})
 
 
 if __name__ == "__main__":

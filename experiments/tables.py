@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import readme
+from experiments import doc_tables, readme
 from experiments.protocols import LEAVE_OUT, PROTOCOLS
 from experiments.provenance import RESULTS
 
@@ -218,7 +218,7 @@ def main() -> None:
     table = markdown(results)
     print(table)
     print(worst(results))
-    others = {"transfer": transfer_markdown(), "devices": devices_markdown()}
+    others = {"transfer": transfer_markdown(), "devices": devices_markdown(), **doc_tables.texts()}
     for name, text in others.items():
         if text:
             print(text)

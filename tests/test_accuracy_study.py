@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments import coverage, protocols, provenance, tables
+from experiments import coverage, doc_tables, protocols, provenance, tables
 from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.features.encode import encode
@@ -179,6 +179,37 @@ def test_tables_of_protocols_show_what_was_run(tmp_path):
     out = result(0, 0, 0.5) | {"protocol": protocols.LEAVE_OUT, "held_out_devices": ["Tesla T4"]}
     (tmp_path / "accuracy-without-tesla-t4-seed0.json").write_text(json.dumps(out))
     assert "| Tesla T4 | 10 | 1 | **50.0%** |" in tables.devices_markdown(tmp_path)
+
+
+def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
+    assert doc_tables.texts(tmp_path) == {}
+    made = {"command": "python -m x", "commit": "abc", "versions": {"torch": "2"}}
+    side = {"rows": 5, "mape": 0.3, "median": 0.2, "over_20": 0.5}
+    separated = {"split": "random", "warning": "graph", "share": 0.25, "auroc": None,
+                 "with": side, "without": side | {"median": 0.1}}  # fmt: skip
+    empty = separated | {"with": {"rows": 0}}
+    covered = {"split": "random", "outside": True, "rows": 9, "coverage": 0.9, "half_width": 0.31}
+    results = {
+        "outside": {"separation": [separated, empty], "coverage": [covered]},
+        "breakdown": {"means": [{"mode": "train", "by": "module", "models": 2, "spearman": 0.9,
+                                 "mean_difference": 0.012, "misplaced": 0.1,
+                                 "costliest_found": 1.0}]},
+        "memory": {"tools": {"kitsune": "1"},
+                   "verdicts": [{"group": "ours", "verdicts": 4, "fits_right": 0.5,
+                                 "one_up_right": 1.0}],
+                   "peaks": [{"source": "s", "predictor": "ours", "peaks": 2, "mape": 0.1,
+                              "bias": -0.1}]},
+    }  # fmt: skip
+    for name, values in results.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(made | values))
+    texts = doc_tables.texts(tmp_path)
+    assert texts["outside"].count("| random |") == 2
+    assert "20.0% / 30.0% / 50% | 10.0%" in texts["outside"]
+    assert "| outside | 9 | ±0.31 | 90.0% |" in texts["outside"]
+    assert "| 1.2 points | 10.0% | 100% |" in texts["breakdown"]
+    assert "| ours | 4 | 50.0% | 100.0% |" in texts["memory"]
+    docs = tables.DOCS.read_text(encoding="utf-8")
+    assert all(f"<!-- table:{name} -->" in docs for name in (*texts, "transfer", "devices"))
 
 
 def test_every_result_says_which_data_it_was_made_with(data_dir, monkeypatch):

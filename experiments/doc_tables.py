@@ -1,0 +1,120 @@
+"""Tables of docs/accuracy.md from the result files of the smaller studies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.provenance import RESULTS
+
+Table = Callable[[dict[str, Any]], str]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def outside(result: dict[str, Any]) -> str:
+    """Errors with and without a warning, and what intervals cover on each side."""
+    names = {"any": "any", "new_device": "device", "format": "number format", "graph": "network"}
+    rows = [
+        (
+            row["split"].replace("-", " "),
+            names[row["warning"]],
+            f"{row['share']:.0%}",
+            _error(row["with"]),
+            _error(row["without"]),
+            "" if row["auroc"] is None else f"{row['auroc']:.2f}",
+        )
+        for row in result["separation"]
+        if row["with"]["rows"] and row["without"]["rows"]
+    ]
+    head = (
+        "held out",
+        "warning of",
+        "warned",
+        "median / MAPE / over 20% with",
+        "without",
+        "AUROC of the score",
+    )
+    covered = [
+        (
+            row["split"].replace("-", " "),
+            "outside" if row["outside"] else "inside",
+            str(row["rows"]),
+            f"±{row['half_width']:.2f}",
+            f"{row['coverage']:.1%}",
+        )
+        for row in result["coverage"]
+    ]
+    sides = ("held out", "network and format", "rows", "half-width", "coverage of 90% intervals")
+    return f"{table(head, rows)}\n\n{table(sides, covered)}\n\n{made(result)}"
+
+
+def _error(part: dict[str, Any]) -> str:
+    return f"{part['median']:.1%} / {part['mape']:.1%} / {part['over_20']:.0%}"
+
+
+def breakdown(result: dict[str, Any]) -> str:
+    """Means over models of how shares agree."""
+    rows = [
+        (
+            row["mode"],
+            row["by"],
+            str(row["models"]),
+            f"{row['spearman']:.2f}",
+            f"{100 * row['mean_difference']:.1f} points",
+            f"{row['misplaced']:.1%}",
+            f"{row['costliest_found']:.0%}",
+        )
+        for row in result["means"]
+    ]
+    head = (
+        "mode", "share by", "models", "rank correlation", "mean difference", "misplaced time",
+        "costliest found",
+    )  # fmt: skip
+    return f"{table(head, rows)}\n\n{made(result)}"
+
+
+def memory(result: dict[str, Any]) -> str:
+    """Right verdicts at both ends, and errors of peaks."""
+    verdicts = [
+        (
+            row["group"],
+            str(row["verdicts"]),
+            f"{row['fits_right']:.1%}",
+            f"{row['one_up_right']:.1%}",
+        )
+        for row in result["verdicts"]
+    ]
+    peaks = [
+        (row["source"], row["predictor"], str(row["peaks"]), f"{row['mape']:.1%}",
+         f"{row['bias']:+.1%}")
+        for row in result["peaks"]
+    ]  # fmt: skip
+    first = table(("predictor", "verdicts", "right where it fits", "right one step up"), verdicts)
+    second = table(("peaks of", "predictor", "peaks", "mean error", "bias"), peaks)
+    tools = ", ".join(f"{name} {version}" for name, version in result["tools"].items())
+    return f"{first}\n\n{second}\n\n{made(result)} Tools: {tools}."
+
+
+def made(result: dict[str, Any]) -> str:
+    """The command, commit and versions of a result."""
+    return f"`{result['command']}`, commit {result['commit']}, torch {result['versions']['torch']}."
+
+
+TABLES: dict[str, Table] = {"outside": outside, "breakdown": breakdown, "memory": memory}
+
+
+def texts(folder: Path = RESULTS) -> dict[str, str]:
+    """The tables whose result files exist."""
+    found = {}
+    for name, make in TABLES.items():
+        path = folder / f"{name}.json"
+        if path.exists():
+            found[name] = make(json.loads(path.read_text(encoding="utf-8")))
+    return found
