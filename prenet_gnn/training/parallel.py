@@ -55,7 +55,8 @@ def own_share(fabric: Any, rows: int) -> np.ndarray:
 
 def step_mean(fabric: Any, losses: Tensor, rows: int) -> Tensor:
     """Mean over all rows of a step, so scaled that the average over processes is the mean."""
-    return losses.sum() * (fabric.world_size / rows)
+    mean: Tensor = losses.sum() * (fabric.world_size / rows)
+    return mean
 
 
 def average(fabric: Any, value: float) -> float:
