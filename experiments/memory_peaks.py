@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -28,27 +29,46 @@ BUILT = {
 }
 
 
-def measured(largest_parameters: float, limit: int | None = None) -> pd.DataFrame:
-    """Measured peaks of the rows whose model can be built, beside those of all predictors."""
+def measured(
+    largest_parameters: float, folder: Path, limit: int | None = None, *, again: bool = False
+) -> pd.DataFrame:
+    """Measured peaks of the rows whose model can be built, beside those of all predictors.
+
+    Args:
+        largest_parameters: Larger models are left out.
+        folder: Keeps what was found for each row; a stopped run goes on from there.
+        limit: No more rows than this.
+        again: Forget what earlier runs found.
+    """
     table = read_memory(find_data_dir(None))
     found: list[dict[str, Any]] = []
-    for row in table.itertuples():
+    for number, row in enumerate(table.itertuples()):
         if limit is not None and len(found) >= limit:
             break
-        graph = _graph(row)
-        if graph is None or graph.total_params > largest_parameters:
-            continue
-        framework = "torch-2.0" if row.source == "gpumemnet" else "torch-2.3"
-        workload = Workload(
-            precision=row.precision, optimizer=row.optimizer or "adamw", framework=framework
-        )
-        kind = "device_bytes" if row.memory_kind == "nvidia_smi" else "allocated_bytes"
-        said = {"ours": getattr(peak_memory(graph, workload), kind), **_others(row, workload)}
-        errors = {name: value / row.peak_memory_bytes - 1 for name, value in said.items()}
-        found.append({"source": row.source, "model": row.model, **errors})
-        print(found[-1], flush=True)
+        path = folder / f"peak-{number}.json"
+        if again or not path.exists():
+            said = _said(row, largest_parameters)
+            path.write_text(json.dumps(said), encoding="utf-8")
+            print(row.source, row.model, said, flush=True)
+        said = json.loads(path.read_text(encoding="utf-8"))
+        if said:
+            errors = {name: value / row.peak_memory_bytes - 1 for name, value in said.items()}
+            found.append({"source": row.source, "model": row.model, **errors})
     print(f"{len(found)} of {len(table)} rows have a model that is built here")
     return pd.DataFrame(found)
+
+
+def _said(row: Any, largest_parameters: float) -> dict[str, int]:
+    """Peaks in bytes by predictor; empty where the model is not built or too large."""
+    graph = _graph(row)
+    if graph is None or graph.total_params > largest_parameters:
+        return {}
+    framework = "torch-2.0" if row.source == "gpumemnet" else "torch-2.3"
+    workload = Workload(
+        precision=row.precision, optimizer=row.optimizer or "adamw", framework=framework
+    )
+    kind = "device_bytes" if row.memory_kind == "nvidia_smi" else "allocated_bytes"
+    return {"ours": int(getattr(peak_memory(graph, workload), kind)), **_others(row, workload)}
 
 
 def _others(row: Any, workload: Workload) -> dict[str, int]:

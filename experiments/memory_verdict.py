@@ -19,6 +19,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -93,12 +94,18 @@ def _rows(models: int, seed: int) -> pd.DataFrame:
     return rows[rows["model"].isin(set(drawn))]
 
 
-def cases(models: int, seed: int, *, again: bool = False) -> Iterator[Case]:
-    """Both ends of every row of the drawn models; those of earlier runs are read."""
+def kept() -> Path:
+    """The folder of what was found out per model; graphs of another tracer have another."""
     from tracing import TRACER_VERSION
 
     folder = cache_root() / "memory-verdict" / f"tracer-{TRACER_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def cases(models: int, seed: int, *, again: bool = False) -> Iterator[Case]:
+    """Both ends of every row of the drawn models; those of earlier runs are read."""
+    folder = kept()
     rows = _rows(models, seed)
     build_cache({base_key(key) for key in rows["key"]}, workers=1, progress=True)
     for key, part in rows.groupby("key"):
@@ -240,7 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = list(cases(models, options.seed, again=options.again))
     rows, fitted = verdicts(found, options.seed)
     print(pd.DataFrame(rows).to_string(index=False))
-    peaks = peak_rows(measured(options.largest_parameters, 2 if options.quick else None))
+    limit = 2 if options.quick else None
+    peaks = peak_rows(measured(options.largest_parameters, kept(), limit, again=options.again))
     print(pd.DataFrame(peaks).to_string(index=False))
     if options.quick:
         return
