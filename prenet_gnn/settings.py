@@ -62,8 +62,13 @@ def _value(
         raise ConfigError(f"{name} must be {_WORDS[kind]}, not {value!r}.")
     if choices and value not in choices:
         raise ConfigError(f"{name} '{value}' is not known. Allowed: {', '.join(choices)}.")
-    if limits is not None and not limits[0] <= value <= limits[1]:  # NaN lies in no range
+    if limits is not None and not _within(value, *limits):
         low, high = limits
         upper = "" if math.isinf(high) else f" and at most {high:g}"
         raise ConfigError(f"{name} must be at least {low:g}{upper}, not {value!r}.")
     return value
+
+
+def _within(value: Any, low: float, high: float) -> bool:
+    """NaN lies in no range."""
+    return bool(low <= value <= high)

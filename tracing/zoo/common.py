@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracing.errors import TraceError
 
@@ -81,12 +81,13 @@ def _state_on_meta() -> Iterator[None]:
     from torch.nn.modules import module as hooks
     from torch.nn.parameter import is_lazy
 
-    def parameter(_module: nn.Module, _name: str, value: nn.Parameter | None) -> object:
+    # a hook may give back what takes the value's place, which PyTorch's own types leave out
+    def parameter(_module: nn.Module, _name: str, value: nn.Parameter | None) -> Any:
         if value is None or value.is_meta or is_lazy(value):
             return None
         return nn.Parameter(value.detach().to("meta"), value.requires_grad)
 
-    def buffer(_module: nn.Module, _name: str, value: Tensor | None) -> object:
+    def buffer(_module: nn.Module, _name: str, value: Tensor | None) -> Any:
         return None if value is None or is_lazy(value) else value.to("meta")
 
     handles = [
