@@ -6,6 +6,7 @@ derivative formula reads.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -91,43 +92,61 @@ def _attention(node: OpNode) -> Saved:
     return _make(node, tuple(range(len(node.input_specs))), (0,), 4 * rows)
 
 
-def _math_attention(node: OpNode, mask_bytes: int) -> Saved:
-    """The scaled query and key, the scores after softmax, and the value."""
-    query, key = node.input_specs[:2]
-    item = query.bytes // max(query.numel, 1)
+def _math_attention(node: OpNode, mask_bytes: int = 0) -> Saved:
+    """The scaled query and key, the scores after softmax, and the value.
+
+    Half-precision operands are converted to float32 first (`_scaled_dot_product_attention_math`).
+    """
+    query, key, value = node.input_specs[:3]
+    given = query.bytes // max(query.numel, 1)
+    item = max(given, 4)
     scores = math.prod(query.shape[:-1]) * key.shape[-2]
-    extra = query.bytes + key.bytes + scores * item
+    extra = (query.numel + key.numel + scores) * item
     if float(node.attrs.get("dropout_p", 0) or 0) > 0:
-        extra += scores * (item + mask_bytes)  # the scores after dropout, and its mask
+        extra += scores * (item + (mask_bytes or item))  # the scores after dropout, and its mask
+    if item > given:
+        return _make(node, (), (), extra + value.numel * item)
     return _make(node, (2,), (), extra)
 
 
 def _attention_cpu(node: OpNode) -> Saved:
     if float(node.attrs.get("dropout_p", 0) or 0) > 0:  # no fused kernel for this
-        return _math_attention(node, mask_bytes=node.input_specs[0].bytes // node.tensor(0).numel)
+        return _math_attention(node)  # its mask is the noise that is multiplied with
     return _attention(node)
 
 
-def _batch_norm(node: OpNode) -> Saved:
+def _statistic_bytes(node: OpNode, device: str = "cuda") -> int:
+    """Bytes of a mean or of an inverse deviation.
+
+    Float32 unless the data is finer; kernels of the CPU keep them as the weights are.
+    """
+    data = node.tensor(1 if device == "cpu" and len(node.input_specs) > 1 else 0)
+    item = data.bytes // max(data.numel, 1)
+    return item if device == "cpu" else max(item, 4)
+
+
+def _batch_norm(node: OpNode, device: str = "cuda") -> Saved:
     channels = node.tensor(0).shape[1] if len(node.tensor(0).shape) > 1 else 1
-    return _make(node, (0,), (), 2 * 4 * channels if node.attrs.get("training", True) else 0)
+    statistics = 2 * channels if node.attrs.get("training", True) else 0
+    return _make(node, (0,), (), statistics * _statistic_bytes(node, device))
 
 
-def _layer_norm(node: OpNode) -> Saved:
+def _layer_norm(node: OpNode, device: str = "cuda") -> Saved:
     shape = node.attrs.get("normalized_shape") or [1]
     inner = math.prod(shape) if isinstance(shape, list | tuple) else 1
     rows = node.tensor(0).numel // max(inner, 1)
-    return _make(node, (0,), (), 2 * 4 * rows)
+    return _make(node, (0,), (), 2 * _statistic_bytes(node, device) * rows)
 
 
-def _group_norm(node: OpNode) -> Saved:
-    groups = int(node.attrs.get("num_groups", 1) or 1)
-    return _make(node, (0,), (), 2 * 4 * groups * (node.tensor(0).shape or (1,))[0])
+def _group_norm(node: OpNode, device: str = "cuda") -> Saved:
+    groups = int(node.attrs.get("num_groups", 1) or 1) * (node.tensor(0).shape or (1,))[0]
+    return _make(node, (0,), (), 2 * _statistic_bytes(node, device) * groups)
 
 
 def _rms_norm(node: OpNode) -> Saved:
     shape = node.tensor(0).shape
-    return _make(node, (0,), (), 4 * node.tensor(0).numel // max(shape[-1] if shape else 1, 1))
+    rows = node.tensor(0).numel // max(shape[-1] if shape else 1, 1)
+    return _make(node, (0,), (), _statistic_bytes(node) * rows)
 
 
 def _pool(node: OpNode) -> Saved:
@@ -157,10 +176,15 @@ def _dropout_cpu(node: OpNode) -> Saved:
 
 
 def _rms_norm_cpu(node: OpNode) -> Saved:
-    # made of single operators: the input, the inverse norm, and the product that meets the weight
-    own = _rms_norm(node)
-    extra = node.output.bytes if len(node.needs_grad) > 1 and node.needs_grad[1] else 0
-    return _make(node, own.inputs, (), own.extra_bytes + extra)
+    """Made of single operators in float32: input, inverse norm, product that meets the weight."""
+    own, data = _rms_norm(node), node.tensor(0)
+    item = max(data.bytes // max(data.numel, 1), 4)
+    trained = len(node.needs_grad) > 1 and node.needs_grad[1]
+    product = node.output.numel * item if trained else 0
+    if not node.needs_grad[0]:
+        return _make(node, (), (), product)
+    converted = data.numel * item if data.numel * item > data.bytes else 0
+    return _make(node, () if converted else (0,), (), own.extra_bytes + converted + product)
 
 
 def _activation_cpu(node: OpNode) -> Saved:
@@ -264,6 +288,9 @@ _RULES = {
 _CPU_RULES = {
     "dropout": _dropout_cpu,
     "rms_norm": _rms_norm_cpu,
+    "batch_norm": functools.partial(_batch_norm, device="cpu"),
+    "layer_norm": functools.partial(_layer_norm, device="cpu"),
+    "group_norm": functools.partial(_group_norm, device="cpu"),
     "attention": _attention_cpu,
     "activation": _activation_cpu,
 }
