@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
@@ -36,25 +37,34 @@ Z_90 = 1.645
 
 
 class GraphSource:
-    """Traces the model of a record; records that differ in the batch share one trace."""
+    """Traces the model of a record; records that differ in the batch share one trace.
+
+    Where the batch is no size of the graph's own (a graph network's nodes), or another batch runs
+    other operators, the model is traced at the record's batch.
+    """
 
     def __init__(self) -> None:
         """Starts without traces."""
-        self._graphs: dict[tuple[Any, ...], OpGraph] = {}
+        self._graphs: dict[tuple[Any, ...], dict[int, OpGraph]] = {}
 
     def __call__(self, record: MeasuredRecord) -> OpGraph:
         """The record's graph at its batch size."""
         from prenet_gnn.measuring.building import build
         from tracing import trace
+        from tracing.errors import TraceError
 
         key = (record.model, record.image_size, record.seq_len, record.mode)
-        if key not in self._graphs:
-            sizes = (record.batch_size, record.image_size, record.seq_len)
+        batch, known = record.batch_size, self._graphs.setdefault(key, {})
+        if batch not in known:
+            for size, graph in known.items():
+                if graph.batch_size == size:
+                    with contextlib.suppress(TraceError):
+                        return graph.with_batch_size(batch)
+                break
+            sizes = (batch, record.image_size, record.seq_len)
             model, args, kwargs = build(record.model, *sizes, record.mode)
-            self._graphs[key] = trace(model, args, kwargs)
-        graph = self._graphs[key]
-        same = graph.batch_size == record.batch_size
-        return graph if same else graph.with_batch_size(record.batch_size)
+            known[batch] = trace(model, args, kwargs)
+        return known[batch]
 
 
 class CalibratedPredictor:

@@ -55,6 +55,17 @@ def test_every_family_can_be_traced(name):
         assert graph.batch_size == (batch if name != "net:graph" else graph.batch_size)
 
 
+def test_a_graph_network_is_traced_at_its_own_size():
+    graphs = GraphSource()
+    first, second = (
+        graphs(MeasuredRecord(model="net:graph", batch_size=batch, mode="infer"))
+        for batch in (2, 4)
+    )
+    assert second.total_flops > first.total_flops
+    again = MeasuredRecord(model="net:graph", batch_size=4, mode="infer")
+    assert graphs(again) is second
+
+
 def test_detected_cpu_is_a_catalogue_entry(monkeypatch):
     module = importlib.import_module("prenet_gnn.measuring.device_entry")
     cpu = torch.device("cpu")
