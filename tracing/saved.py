@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tracing.specs import OpNode
@@ -285,7 +286,7 @@ _RULES = {
     "interpolate": _interpolate,
     "rnn": _rnn, "reduce": _reduce, "binary": _binary,
 }  # fmt: skip
-_CPU_RULES = {
+_CPU_RULES: dict[str, Callable[[OpNode], Saved]] = {
     "dropout": _dropout_cpu,
     "rms_norm": _rms_norm_cpu,
     "batch_norm": functools.partial(_batch_norm, device="cpu"),
