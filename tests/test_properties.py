@@ -35,8 +35,11 @@ from tracing.memory import saved_bytes
 # The default is small: every law sees a few models at every run of the tests.
 EXAMPLES = int(os.environ.get("PRENET_PROPERTY_EXAMPLES", "12"))
 T4 = "Tesla T4"
-# Times of a larger batch may be this much shorter: corrections are learned and not monotone.
-SLACK = 0.25
+# How much shorter the predicted time of a fourfold batch may be. Models this small wait for the
+# host, whose learned cost of a call knows the sizes of its tensors and is not monotone: drops of
+# one or two percent are the rule, and 7.5% was the largest in 1,200 steps of 150 models. Networks
+# of real size had none.
+SLACK = 0.15
 pytestmark = pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
 
 
@@ -137,7 +140,6 @@ def test_a_larger_batch_takes_no_less_time(predictor: Any, case: Case) -> None:
     sizes = [graph.with_batch_size(8 * 4**i) for i in range(5)]
     times = [p.seconds for p in predictor.predict_many(sizes, T4, workload)]
     assert all(b >= (1 - SLACK) * a for a, b in itertools.pairwise(times)), times
-    assert times[-1] >= times[0] * (1 - SLACK)
     # memory has no learned part
     memory = [p.peak_memory_bytes for p in predictor.predict_many(sizes, T4, workload)]
     assert memory == sorted(memory)
