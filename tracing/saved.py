@@ -86,21 +86,22 @@ def _products(node: OpNode) -> Saved:
     return _make(node, _product_operands(node), (), 0)
 
 
-def _attention(node: OpNode) -> Saved:
+def _attention(node: OpNode, device: str = "cuda") -> Saved:
     if node.attrs.get("backend") == "math":
-        return _math_attention(node, mask_bytes=1)
+        return _math_attention(node, mask_bytes=1, finest=4 if device == "cpu" else 1)
     rows = math.prod(node.input_specs[0].shape[:-1])
     return _make(node, tuple(range(len(node.input_specs))), (0,), 4 * rows)
 
 
-def _math_attention(node: OpNode, mask_bytes: int = 0) -> Saved:
+def _math_attention(node: OpNode, mask_bytes: int = 0, finest: int = 4) -> Saved:
     """The scaled query and key, the scores after softmax, and the value.
 
-    Half-precision operands are converted to float32 first (`_scaled_dot_product_attention_math`).
+    The CPU converts half-precision operands to float32 first, `finest` bytes each; a GPU with
+    half-precision products keeps them as they are.
     """
     query, key, value = node.input_specs[:3]
     given = query.bytes // max(query.numel, 1)
-    item = max(given, 4)
+    item = max(given, finest)
     scores = math.prod(query.shape[:-1]) * key.shape[-2]
     extra = (query.numel + key.numel + scores) * item
     if float(node.attrs.get("dropout_p", 0) or 0) > 0:
@@ -113,7 +114,7 @@ def _math_attention(node: OpNode, mask_bytes: int = 0) -> Saved:
 def _attention_cpu(node: OpNode) -> Saved:
     if float(node.attrs.get("dropout_p", 0) or 0) > 0:  # no fused kernel for this
         return _math_attention(node)  # its mask is the noise that is multiplied with
-    return _attention(node)
+    return _attention(node, "cpu")
 
 
 def _statistic_bytes(node: OpNode, device: str = "cuda") -> int:
