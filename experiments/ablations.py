@@ -197,10 +197,13 @@ def main() -> None:
     parser.add_argument("--folds", type=int, nargs="+", default=[1])
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--only", nargs="+", choices=ABLATIONS, help="these changes and 'full'")
     parser.add_argument("--quick", action="store_true", help="three changes, few rows")
     parser.add_argument("--out", type=Path, help="name of the result files, without suffix")
     args = parser.parse_args()
     names = QUICK if args.quick else tuple(ABLATIONS)
+    if args.only:
+        names = (FULL, *(name for name in args.only if name != FULL))
     rows, epochs = (200, 1) if args.quick else (args.rows, args.epochs)
     out = args.out or RESULTS / f"ablations{'-quick' if args.quick else ''}"
     ledger = Ledger(out.with_suffix(".csv"), KEYS, COLUMNS)

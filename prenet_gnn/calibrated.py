@@ -56,11 +56,10 @@ class GraphSource:
         key = (record.model, record.image_size, record.seq_len, record.mode)
         batch, known = record.batch_size, self._graphs.setdefault(key, {})
         if batch not in known:
-            for size, graph in known.items():
-                if graph.batch_size == size:
-                    with contextlib.suppress(TraceError):
-                        return graph.with_batch_size(batch)
-                break
+            size, graph = next(iter(known.items()), (0, None))
+            if graph is not None and graph.batch_size == size:
+                with contextlib.suppress(TraceError):
+                    return graph.with_batch_size(batch)
             sizes = (batch, record.image_size, record.seq_len)
             model, args, kwargs = build(record.model, *sizes, record.mode)
             known[batch] = trace(model, args, kwargs)

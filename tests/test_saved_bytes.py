@@ -10,26 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from prenet_gnn.measuring.memory import saved_for_backward_bytes
 from tracing import TensorSpec, trace
 from tracing.memory import activation_timeline, saved_bytes
 from tracing.storages import Kept
-
-
-def kept_by_autograd(model: nn.Module, args: tuple[torch.Tensor, ...]) -> int:
-    """Bytes of all storages that a real run saves, without the model's own."""
-    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
-    alive, sizes = [], {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        alive.append(tensor)
-        storage = tensor.untyped_storage()
-        sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        out = model(*args)
-    del out
-    return sum(size for pointer, size in sizes.items() if pointer not in own)
 
 
 def conv(inputs: int, outputs: int, size: int = 3, **options: Any) -> nn.Module:
@@ -199,7 +183,9 @@ def test_against_autograd(name: str) -> None:
     build, shape = MODELS[name]
     model, x = build(), torch.randn(shape)
     graph = trace(model, (x,), loss="none")
-    assert saved_bytes(graph, "cpu") == pytest.approx(kept_by_autograd(model, (x,)), rel=0.02)
+    assert saved_bytes(graph, "cpu") == pytest.approx(
+        saved_for_backward_bytes(model, lambda: model(x)), rel=0.02
+    )
 
 
 def test_there_are_enough_models() -> None:

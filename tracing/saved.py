@@ -127,7 +127,18 @@ def _statistic_bytes(node: OpNode, device: str = "cuda") -> int:
     return item if device == "cpu" else max(item, 4)
 
 
+def _instance_norm(node: OpNode, device: str) -> Saved:
+    """A batch norm of every sample's channels, with weight and running statistics copied to all."""
+    shape = node.tensor(0).shape
+    tracked = any(source.kind == "buffer" for source in node.sources)
+    weighted = len(node.input_specs) > 1 + 2 * tracked
+    copies = weighted + 2 * tracked + 2 * bool(node.attrs.get("use_input_stats", True))
+    return _make(node, (0,), (), copies * math.prod(shape[:2]) * _statistic_bytes(node, device))
+
+
 def _batch_norm(node: OpNode, device: str = "cuda") -> Saved:
+    if node.op == "instance_norm":
+        return _instance_norm(node, device)
     channels = node.tensor(0).shape[1] if len(node.tensor(0).shape) > 1 else 1
     statistics = 2 * channels if node.attrs.get("training", True) else 0
     return _make(node, (0,), (), statistics * _statistic_bytes(node, device))

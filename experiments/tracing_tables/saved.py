@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from experiments.tracing_tables.common import Row, Study, errors
+from prenet_gnn.measuring.memory import saved_for_backward_bytes
 from tracing import trace
 from tracing.memory import saved_bytes
 
@@ -24,23 +24,6 @@ LIMIT_PERCENT = 2
 _FIXED = {"vit_b_32": 224, "swin_t": 224, "swin_v2_t": 256}
 
 
-def kept_by_autograd(model: nn.Module, x: torch.Tensor) -> int:
-    """Bytes of all storages that a real forward pass saves, without the model's own."""
-    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
-    alive, sizes = [], {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        alive.append(tensor)
-        storage = tensor.untyped_storage()
-        sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        out = model(x)
-    del out
-    return sum(size for pointer, size in sizes.items() if pointer not in own)
-
-
 def row(name: str) -> Row:
     """Both figures of one model."""
     import torchvision
@@ -50,7 +33,7 @@ def row(name: str) -> Row:
     side = _FIXED.get(name, 96)
     x = torch.randn(2, 3, side, side)
     ours = saved_bytes(trace(model, (x,), loss="none"), "cpu")
-    real = kept_by_autograd(model, x)
+    real = saved_for_backward_bytes(model, lambda: model(x))
     error = round(100 * (ours / real - 1), 3)
     return {"bytes": ours, "autograd_bytes": real, "error_percent": error}
 

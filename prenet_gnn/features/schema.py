@@ -100,7 +100,8 @@ WIDTH = len(KINDS) + len(NUMBERS)
 _KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
 
 
-def _log(value: float) -> float:
+def size_log(value: float) -> float:
+    """How sizes enter the columns: logarithm to base 2 of one more, in eighths."""
     return math.log2(1.0 + max(value, 0.0)) / 8.0
 
 
@@ -149,12 +150,13 @@ def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float) -> li
     )
     channels = out.shape[1] if len(out.shape) == 4 else (out.shape[-1] if out.shape else 1)
     return [
-        _log(s.batch), _log(s.rows), _log(s.cols), _log(s.inner), _log(s.kernel),
+        *(size_log(size) for size in (s.batch, s.rows, s.cols, s.inner, s.kernel)),
         float(s.stride) / 2.0, float(product and s.cols % 8 == 0),
         float(product and s.inner % 8 == 0), float(product) * (s.cols / 64 % 1.0),
         float(product) * (s.inner / 64 % 1.0), float(grouped and s.cols * s.batch == s.batch),
         float(grouped and s.cols > 1), float(is_conv and s.kernel == 1),
-        _log(out.numel), _log(total_in / max(out.numel, 1)), min(len(node.input_specs), 8) / 4.0,
+        size_log(out.numel), size_log(total_in / max(out.numel, 1)),
+        min(len(node.input_specs), 8) / 4.0,
         float(len({spec.numel for spec in node.input_specs}) > 1 and node.kind == "binary"),
         float(node.inplace), float(is_conv and len(node.input_specs) > 2),
         float(bool(node.attrs.get("copies"))), float(node.differentiable), float(needs_input),
@@ -162,6 +164,6 @@ def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float) -> li
         float(bool(node.attrs.get("training", False) or node.attrs.get("train", False))),
         len(out.shape) / 4.0, (low.item_in[0] if low.item_in else 4) / 4.0,
         (low.item_out[0] if low.item_out else 4) / 4.0, len(low.casts) / 2.0,
-        _log(flops / max(moved_bytes, 1.0)), _log(channels), float(product and s.cols < 32),
+        size_log(flops / max(moved_bytes, 1.0)), size_log(channels), float(product and s.cols < 32),
         (float(dilation) if isinstance(dilation, int | float) else 1.0) - 1.0,
     ]  # fmt: skip

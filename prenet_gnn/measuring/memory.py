@@ -20,7 +20,7 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def saved_for_backward_bytes(model: torch.nn.Module, forward: Callable[[], object]) -> int:
-    """Unique storages that autograd keeps of a forward pass, parameters left out.
+    """Unique storages that autograd keeps of a forward pass, the model's own left out.
 
     Every saved tensor is held until the count is done, so no address is used twice. The graph holds
     the hooks, and so the list: it has to be emptied, or graph and tensors keep each other alive.
@@ -35,8 +35,8 @@ def saved_for_backward_bytes(model: torch.nn.Module, forward: Callable[[], objec
 
     with torch.autograd.graph.saved_tensors_hooks(pack, kept.__getitem__):
         output = forward()  # held, as the graph lives as long as the output
-    params = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    saved = storage_bytes(t for t in kept if t.untyped_storage().data_ptr() not in params)
+    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    saved = storage_bytes(t for t in kept if t.untyped_storage().data_ptr() not in own)
     kept.clear()
     del output
     return saved

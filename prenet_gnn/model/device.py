@@ -19,13 +19,14 @@ SUSTAINED_PER_CLOCK = {"half_matrix": 512.0, "tf32": 256.0}
 # float32 lanes of a multiprocessor where a device does not state them, and the most that a kernel
 # keeps busy (Kepler's 192 need two instructions a clock).
 DEFAULT_LANES, MOST_LANES = 64.0, 128.0
-# Half of the lanes of these take integer instructions in turn (NVIDIA's tuning guides for Ampere
-# GA10x, Ada and GeForce Blackwell), so products do not sustain the data sheet's rate.
+# Half or all of the lanes of these take integer instructions in turn (NVIDIA's white papers on
+# GA102, AD102 and GB202), so products do not sustain the data sheet's rate.
 SHARED_LANES = ("8.6", "8.7", "8.9", "12.0", "12.1")
-# AMD's CDNA multiplies float32 on matrix cores, 256 FLOP per clock and compute unit (data sheets).
-MATRIX_FP32 = {"gfx908": 128.0, "gfx90a": 128.0, "gfx942": 128.0, "gfx950": 128.0}
-# Bytes per clock that the kernels of one multiprocessor move where memory does not limit them: the
-# middle of the devices in the catalogue.
+# AMD's CDNA multiplies float32 on matrix cores, 256 FLOP per clock and compute unit (data sheets of
+# MI100, MI210, MI300X and MI355X), as many as 128 lanes.
+MATRIX_FP32, MATRIX_LANES = ("gfx908", "gfx90a", "gfx942", "gfx950"), 128.0
+# Bytes per clock and multiprocessor that serve as unit of the issue rate: near the bandwidth of the
+# catalogue's GPUs, whose median is 6.8.
 BYTES_PER_CLOCK = 8.0
 # FLOP per joule that serve as unit of the power term.
 FLOP_PER_JOULE = {"fp32": 1e11, "tf32": 2e11, "half_matrix": 4e11, "half_plain": 1e11, "fp64": 5e10}
@@ -70,7 +71,7 @@ def _lanes(hardware: Hardware) -> float:
     """float32 lanes of a multiprocessor that products keep busy."""
     architecture = hardware.compute_capability or ""
     if architecture in MATRIX_FP32:
-        return MATRIX_FP32[architecture]
+        return MATRIX_LANES
     lanes = DEFAULT_LANES
     if hardware.fp32_cores:
         lanes = min(hardware.fp32_cores / max(hardware.multiprocessors, 1), MOST_LANES)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from prenet_gnn.features.schema import NUMBERS, OPERATORS, WIDTH
+from prenet_gnn.features.schema import NUMBERS, OPERATORS, WIDTH, size_log
 from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
@@ -24,12 +24,10 @@ GROUPED, OTHERS = len(CLASSES), len(CLASSES) + 1
 # 2.25 times fewer multiplications (Lavin and Gray 2016, arXiv:1509.09308).
 POINTWISE, WINOGRAD = OTHERS + 1, OTHERS + 2
 CLASS_COUNT = WINOGRAD + 1
-GROUPED_COLUMNS = slice(
-    len(KINDS) + NUMBERS.index("is_depthwise"), len(KINDS) + NUMBERS.index("is_grouped") + 1
-)
+COLUMN = {name: len(KINDS) + place for place, name in enumerate(NUMBERS)}
+GROUPED_COLUMNS = slice(COLUMN["is_depthwise"], COLUMN["is_grouped"] + 1)
 # Rate of half-precision matrix units over that of plain lanes (Ampere's and Ada's data sheets).
 MATRIX_OVER_PLAIN = 8.0
-LOG_NINE = math.log2(1.0 + 9.0) / 8.0
 LOSS_COLUMN = KINDS.index("loss")
 # Starting points; training moves them. A kernel takes a few microseconds at least; PyTorch
 # dispatches an operator in about ten (both as seen in launch-bound rows of the data).
@@ -321,17 +319,13 @@ class TimeGNN(nn.Module):
         return host
 
 
-def _column(name: str) -> int:
-    return len(KINDS) + NUMBERS.index(name)
-
-
 def _winograd(x: Tensor) -> Tensor:
     """Calls that are 3 x 3 convolutions of stride 1 without dilation: `(N,)`."""
     found: Tensor = (
         (x[:, KINDS.index("conv")] > 0)
-        & ((x[:, _column("log_kernel")] - LOG_NINE).abs() < 1e-4)
-        & (x[:, _column("log_stride")] < 0.75)
-        & (x[:, _column("dilation")] < 0.75)
+        & ((x[:, COLUMN["log_kernel"]] - size_log(3 * 3)).abs() < 1e-4)
+        & (x[:, COLUMN["log_stride"]] < 0.75)
+        & (x[:, COLUMN["dilation"]] < 0.75)
     )
     return found
 
@@ -342,7 +336,7 @@ def _spread(data: Data) -> Data:
     return Data(
         x=data.x[:, len(KINDS) : len(KINDS) + 3][take],
         grouped=data.x[:, GROUPED_COLUMNS].any(dim=-1)[take],
-        pointwise=(data.x[:, _column("is_pointwise_conv")] > 0)[take],
+        pointwise=(data.x[:, COLUMN["is_pointwise_conv"]] > 0)[take],
         winograd=_winograd(data.x)[take],
         kind=data.x[:, : len(KINDS)].argmax(dim=-1)[take],
         work=data.work[take],

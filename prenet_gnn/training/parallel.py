@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 
 def processes() -> int:
-    """How many processes `torchrun` started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """How many processes `torchrun` started; 1 without it, whatever a cluster's variables say."""
+    return int(os.environ["WORLD_SIZE"]) if _by_torchrun() else 1
 
 
 def is_first() -> bool:
     """Whether this process is the one that writes files and reports."""
-    return os.environ.get("RANK", "0") == "0"
+    return not _by_torchrun() or os.environ["RANK"] == "0"
+
+
+def _by_torchrun() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_torchelastic_launched())
 
 
 def make_fabric() -> Any:

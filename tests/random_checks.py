@@ -11,10 +11,10 @@ from math import prod
 from typing import Any
 
 import torch
+from random_models import Case, results, total
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.random_models import Case, results, total
 from tracing import OpGraph, Source
 
 # One product of complex numbers is four of real ones, which the counter does not know.
@@ -70,24 +70,6 @@ def flops_of_a_run(case: Case) -> tuple[int, int]:
             if found:
                 total(found).backward()
     return factor * forward.get_total_flops(), factor * backward.get_total_flops()
-
-
-def kept_by_autograd(case: Case) -> int:
-    """Bytes of all storages that a real forward pass saves, without the model's own."""
-    tensors = (*case.model.parameters(), *case.model.buffers())
-    own = {t.untyped_storage().data_ptr() for t in tensors}
-    alive, sizes = [], {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        alive.append(tensor)
-        storage = tensor.untyped_storage()
-        sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        out = case.run()
-    del out
-    return sum(size for pointer, size in sizes.items() if pointer not in own)
 
 
 def state(case: Case) -> list[Any]:

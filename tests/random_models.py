@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from hypothesis import assume
 from hypothesis import strategies as st
+from random_blocks import COMPLEX, FAMILIES, Apply, Block, Draw, Shape, one_of, width
 from torch import nn
-
-from experiments.random_blocks import COMPLEX, FAMILIES, Apply, Block, Draw, Shape, one_of, width
 
 DTYPES = ("float32", "float32", "float64", "bfloat16", "float16", "float32", "complex64")
 STARTS = {
