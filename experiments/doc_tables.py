@@ -102,12 +102,39 @@ def memory(result: dict[str, Any]) -> str:
     return f"{first}\n\n{second}\n\n{made(result)} Tools: {tools}."
 
 
+def ablations(result: dict[str, Any]) -> str:
+    """What the error on unseen groups is without single parts of the network or its input."""
+    rows = [
+        (
+            row["change"],
+            str(row["runs"]),
+            f"{row['unseen-architecture']:.1%}",
+            f"{row['unseen-device']:.1%}",
+            f"{row['mean']:.1%} ± {row['spread']:.1%}",
+            f"{row['difference']:+.1%}, p = {row['p_value']:.2f}" if "p_value" in row else "",
+        )
+        for row in result["changes"]
+    ]
+    head = (
+        "change", "runs", "unseen architecture", "unseen device", "mean and spread over seeds",
+        "difference by group",
+    )  # fmt: skip
+    size = f"{result['settings']['rows']} rows, {result['settings']['epochs']} epochs a run"
+    command = "`python -m experiments.ablations`"
+    return f"{table(head, rows)}\n\n{command}, {size}, commit {result['commit']}."
+
+
 def made(result: dict[str, Any]) -> str:
     """The command, commit and versions of a result."""
     return f"`{result['command']}`, commit {result['commit']}, torch {result['versions']['torch']}."
 
 
-TABLES: dict[str, Table] = {"outside": outside, "breakdown": breakdown, "memory": memory}
+TABLES: dict[str, Table] = {
+    "outside": outside,
+    "breakdown": breakdown,
+    "memory": memory,
+    "ablations": ablations,
+}
 
 
 def texts(folder: Path = RESULTS) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import json
-import os
 import platform
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +79,7 @@ def attempt(study: Study, key: str) -> Row:
 @functools.cache
 def _commit() -> str:
     """The commit of the code when the first row was made."""
-    return os.environ.get("PRENET_COMMIT") or git_commit()
+    return git_commit()
 
 
 def make(study: Study, keys: Iterable[str], done: Iterable[Row] = ()) -> Iterator[Row]:
