@@ -36,18 +36,16 @@ def provenance(command: str, **settings: Any) -> dict[str, Any]:
 
 
 def git_commit() -> str:
-    """The commit of the code, with a mark when files differ from it."""
+    """The commit of the code, with a mark when files differ from it; result files are no code."""
+    here = Path(__file__).resolve().parent
+    git = functools.partial(subprocess.run, capture_output=True, text=True, check=True, cwd=here)
+    others = ["--", ":/", f":(exclude,top){here.name}/{RESULTS.name}"]
     try:
-        text = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).parent,
-        )
+        commit = git(["git", "rev-parse", "--short", "HEAD"]).stdout.strip()
+        changed = git(["git", "status", "--porcelain", "--untracked-files=no", *others]).stdout
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return text.stdout.strip()
+    return f"{commit}-dirty" if changed.strip() else commit
 
 
 @functools.cache

@@ -159,3 +159,29 @@ def test_changes_of_graphs_leave_the_original_alone(name):
 
 def _arrays(encoded):
     return [getattr(encoded, name) for name in encoded.__dataclass_fields__]
+
+
+def test_a_result_file_makes_no_commit_dirty(tmp_path):
+    import importlib.util
+    import shutil
+    import subprocess
+
+    from experiments import provenance
+
+    folder = tmp_path / "experiments"
+    (folder / "results").mkdir(parents=True)
+    shutil.copy(provenance.__file__, folder)
+    result = folder / "results" / "a.json"
+    result.write_text("1")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    spec = importlib.util.spec_from_file_location("copied", folder / "provenance.py")
+    copied = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copied)
+    commit = copied.git_commit()
+    result.write_text("2")
+    assert copied.git_commit() == commit
+    with (folder / "provenance.py").open("a") as file:
+        file.write("\n")
+    assert copied.git_commit() == f"{commit}-dirty"
