@@ -36,8 +36,8 @@ DEPTHS = (
     "num_hidden_layers num_layers encoder_layers decoder_layers n_layer n_layers "
     "num_encoder_layers num_decoder_layers decoder_num_hidden_layers"
 ).split()
-# Models of timm are recorded, which is fast; every so many are exported as well.
-EXPORTED_TIMM = 10
+# Models of libraries are recorded, which is fast; one in so many is exported as well.
+EXPORTED = {"torchvision": 4, "transformers": 4, "timm": 40}
 
 
 def timm_names() -> list[str]:
@@ -61,9 +61,9 @@ def keys() -> list[str]:
 
 
 def row(key: str) -> Row:
-    """Traces one model, by both backends where that is cheap."""
+    """Traces one model, by both backends where it is not one of many."""
     group, _, name = key.partition(":")
-    if group == "timm" and sum(name.encode()) % EXPORTED_TIMM:
+    if sum(name.encode()) % EXPORTED.get(group, 1):
         return _traced(key, ("record",))
     return _traced(key, ("record", "export"))
 
