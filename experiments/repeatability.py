@@ -1,17 +1,23 @@
 """How far two measurements of one point differ, and whether the reported spread covers it.
 
-    prenet measure --sweep models -o again.jsonl --minutes 6       # some points a second time
-    python -m experiments.repeatability again.jsonl [--write]
+    python -m experiments.repeatability again.jsonl --measure 6 [--write]
 
-Both files hold records of `prenet measure`; points are matched by what was measured. The spread of
-a record is from its 10% to its 90% sample; it covers a second measurement whose median lies within.
+Measures points of the sweep `models` for some minutes, each of them twice in a row, into
+`again.jsonl` and `again-first.jsonl`, and compares the two with each other and with the records of
+`records/cpu-models.jsonl.gz`, which are older. Without `--measure` the files are read as they are.
+Points are matched by what was measured. The spread of a record is from its 10% to its 90% sample;
+two measurements agree if their spreads overlap.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
+import math
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +26,10 @@ from experiments.cpu_error import RECORDS
 from experiments.provenance import provenance, write_result
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring.records import MeasuredRecord, read_records
+from prenet_gnn.measuring.sweep_run import run_sweep
 
 FEWEST = 3
+SWEEP = "models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +53,16 @@ class Pair:
         return low <= high
 
 
+def identity(record: MeasuredRecord) -> tuple[object, ...]:
+    """What was measured; a device's own name and its name in the catalogue are the same device."""
+    names = ("model", "batch_size", "image_size", "seq_len", "workload", "threads", "device_type")
+    return tuple(getattr(record, name) for name in names)
+
+
 def pairs_of(first: Sequence[MeasuredRecord], second: Sequence[MeasuredRecord]) -> list[Pair]:
     """Points that both files hold with a time."""
-    known = {record.key: record for record in first if record.seconds}
-    return [Pair(known[r.key], r) for r in second if r.seconds and r.key in known]
+    known = {identity(record): record for record in first if record.seconds}
+    return [Pair(known[identity(r)], r) for r in second if r.seconds and identity(r) in known]
 
 
 def summary(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -64,27 +78,67 @@ def summary(pairs: Sequence[Pair]) -> dict[str, float]:
     }
 
 
+def first_of(second: Path) -> Path:
+    """The file of the first of two measurements in a row."""
+    return second.with_name(f"{second.stem}-first.jsonl")
+
+
+def measure_twice(second: Path, minutes: float, sweep: str = SWEEP) -> None:
+    """Measures one point after the other, each into both files; goes on where it stopped."""
+    end = time.monotonic() + 60.0 * minutes
+    while time.monotonic() < end:
+        measured = 0
+        for path in (first_of(second), second):
+            # a clock that lets one point be measured: it stands at zero, then time is up
+            clock = itertools.chain([0.0, 0.0], itertools.repeat(math.inf))
+            made = run_sweep(
+                sweep,
+                path,
+                1.0,
+                "cpu",
+                threads=1,
+                progress=False,
+                now=functools.partial(next, clock),
+            )
+            measured += made.measured
+        if not measured:
+            break
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the differences and, with --write, keeps them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("second", type=Path, help="records of the second measurement")
-    parser.add_argument("--first", type=Path, default=RECORDS)
+    parser.add_argument("--measure", type=float, metavar="MINUTES", help="measure points twice")
+    parser.add_argument("--sweep", default=SWEEP, help="name or file of a sweep")
+    parser.add_argument("--older", type=Path, default=RECORDS)
     parser.add_argument("--write", action="store_true", help="keep the result")
     arguments = parser.parse_args(argv)
+    result: dict[str, dict[str, float]] = {}
     try:
-        pairs = pairs_of(read_records(arguments.first), read_records(arguments.second))
+        if arguments.measure is not None:
+            measure_twice(arguments.second, arguments.measure, arguments.sweep)
+        second = read_records(arguments.second)
+        for name, path in (
+            ("in a row", first_of(arguments.second)),
+            ("with committed records", arguments.older),
+        ):
+            pairs = pairs_of(read_records(path), second) if path.exists() else []
+            if len(pairs) >= FEWEST:
+                result[name] = summary(pairs)
     except PreNetError as error:
         print(f"repeatability: {error}", file=sys.stderr)
         return 1
-    if len(pairs) < FEWEST:
-        print(f"repeatability: only {len(pairs)} points were measured twice", file=sys.stderr)
+    if not result:
+        print(f"repeatability: fewer than {FEWEST} points were measured twice", file=sys.stderr)
         return 1
-    found = summary(pairs)
-    for name, value in found.items():
-        print(f"{name:<20}{value:>8.0f}" if name == "pairs" else f"{name:<20}{value:>8.1%}")
+    for name, found in result.items():
+        print(name)
+        for key, value in found.items():
+            print(f"  {key:<20}{value:>8.0f}" if key == "pairs" else f"  {key:<20}{value:>8.1%}")
     if arguments.write:
-        command = "python -m experiments.repeatability again.jsonl"
-        write_result("repeatability", {**provenance(command), **found})
+        facts = provenance(f"python -m experiments.repeatability {arguments.second.name}")
+        write_result("repeatability", {**facts, **result})
     return 0
 
 

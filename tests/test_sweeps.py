@@ -1,6 +1,7 @@
 """Sweeps: their points, resuming after a kill, limits, and the scripts around them."""
 
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import gpu_sweep, pack_records
+from experiments import gpu_sweep, pack_records, repeatability
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.measuring import (
     MeasureError,
@@ -249,6 +250,27 @@ def test_bad_sweep_files(tmp_path, text, message):
 def test_unknown_sweep_lists_the_known():
     with pytest.raises(ConfigError, match="gpu, gpu_compiled, gpu_layers, layers, models, small"):
         load_sweep("mdels")
+
+
+def test_every_point_is_measured_twice_in_a_row(six, tmp_path, capsys, monkeypatch):
+    seen, seconds = [], iter([0.010, 0.011] * 6)
+
+    def measure(model, batch, *others, **named):
+        return fake(next(seconds), seen=seen)(model, batch, *others, **named)
+
+    monkeypatch.setattr(repeatability, "run_sweep", functools.partial(run_sweep, measure=measure))
+    again = tmp_path / "again.jsonl"
+    assert repeatability.main([str(again), "--measure", "5", "--sweep", str(six)]) == 0
+    assert len(seen) == 12
+    assert seen[::2] == seen[1::2]
+    assert [len(read_records(p)) for p in (again, repeatability.first_of(again))] == [6, 6]
+    printed = capsys.readouterr().out
+    assert "in a row" in printed
+    assert "10.0%" in printed
+    assert "with committed records" not in printed
+    # all is measured: a second call only reads
+    assert repeatability.main([str(again), "--measure", "5", "--sweep", str(six)]) == 0
+    assert len(seen) == 12
 
 
 def test_gpu_script_in_its_small_setting(tmp_path, capsys):
