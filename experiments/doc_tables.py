@@ -1,4 +1,4 @@
-"""Tables of docs/accuracy.md from the result files of the smaller studies."""
+"""Tables of the pages in docs/ from the result files of the smaller studies."""
 
 from __future__ import annotations
 
@@ -129,18 +129,70 @@ def made(result: dict[str, Any]) -> str:
     return f"`{result['command']}`, commit {result['commit']}, torch {result['versions']['torch']}."
 
 
-TABLES: dict[str, Table] = {
-    "outside": outside,
-    "breakdown": breakdown,
-    "memory": memory,
-    "ablations": ablations,
+def repeatability(result: dict[str, Any]) -> str:
+    """How far two measurements of a point differ."""
+    rows = [
+        (
+            name,
+            str(found["pairs"]),
+            f"{found['median_difference']:.1%}",
+            f"{found['p90_difference']:.1%}",
+            f"{found['bias']:+.1%}",
+            f"{found['covered']:.0%}",
+        )
+        for name, found in result.items()
+        if isinstance(found, dict) and "pairs" in found
+    ]
+    head = ("compared", "pairs", "medians differ by", "90% by less than", "bias", "spreads overlap")
+    return f"{table(head, rows)}\n\n{made(result)}"
+
+
+def cpu_error(result: dict[str, Any]) -> str:
+    """Errors for our own CPU before and after calibration."""
+    before = result["before"]
+    text = (
+        f"{before['rows']} measurements of {before['models']} models, uncorrected: mean error "
+        f"{before['mape']:.1%}, median {before['median']:.1%}, predicted over measured "
+        f"{before['median_ratio']:.2f} at the median."
+    )
+    return f"{text}\n\n{curve(result['curve'])}\n\n{made(result)}"
+
+
+def calibration(result: dict[str, Any]) -> str:
+    """Errors on held-out devices before and after calibration."""
+    return f"{curve(result['mean'])}\n\n{made(result)}"
+
+
+def curve(steps: Sequence[dict[str, Any]]) -> str:
+    """Mean absolute percentage errors by number of measurements."""
+    rows = [
+        (
+            str(step["count"]),
+            f"{step['calibrated']:.1f}% ± {step['spread']:.1f}",
+            f"{step['rescaled']:.1f}%",
+        )
+        for step in steps
+    ]
+    return table(("measurements", "calibrated", "one factor"), rows)
+
+
+# What makes the table of a result file, and the page that shows it.
+ACCURACY, MEASURING = "accuracy.md", "measuring.md"
+TABLES: dict[str, tuple[str, Table]] = {
+    "outside": (ACCURACY, outside),
+    "breakdown": (ACCURACY, breakdown),
+    "memory": (ACCURACY, memory),
+    "ablations": (ACCURACY, ablations),
+    "repeatability": (MEASURING, repeatability),
+    "cpu_error": (MEASURING, cpu_error),
+    "calibration-fold1": (MEASURING, calibration),
 }
 
 
 def texts(folder: Path = RESULTS) -> dict[str, str]:
     """The tables whose result files exist."""
     found = {}
-    for name, make in TABLES.items():
+    for name, (_, make) in TABLES.items():
         path = folder / f"{name}.json"
         if path.exists():
             found[name] = make(json.loads(path.read_text(encoding="utf-8")))

@@ -1,6 +1,6 @@
 """Writes the accuracy table into README from the files of `experiments.accuracy`.
 
-python -m experiments.tables            # README's table and example, tables of docs/accuracy.md
+python -m experiments.tables            # README's table and example, tables of docs/
 python -m experiments.tables --print    # only print the tables and the worst groups
 """
 
@@ -19,7 +19,7 @@ from experiments import doc_tables, readme
 from experiments.protocols import LEAVE_OUT, PROTOCOLS
 from experiments.provenance import RESULTS
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 SPLITS = ("random", "unseen-architecture", "unseen-device", "unseen-both")
 PREDICTORS = ("gnn", "roofline", "flops")
 WORST = 10
@@ -223,7 +223,8 @@ def main() -> None:
         if text:
             print(text)
             if not args.print:
-                readme.fill_table(name, text, DOCS)
+                page, _ = doc_tables.TABLES.get(name, (doc_tables.ACCURACY, None))
+                readme.fill_table(name, text, DOCS / page)
     if not args.print:
         readme.fill_table("accuracy", table)
         readme.main()

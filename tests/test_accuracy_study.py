@@ -194,6 +194,10 @@ def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
         "breakdown": {"means": [{"mode": "train", "by": "module", "models": 2, "spearman": 0.9,
                                  "mean_difference": 0.012, "misplaced": 0.1,
                                  "costliest_found": 1.0}]},
+        "repeatability": {"in a row": {"pairs": 7, "median_difference": 0.04, "bias": -0.01,
+                                       "p90_difference": 0.2, "covered": 0.9}},
+        "calibration-fold1": {"mean": [{"count": 10, "calibrated": 14.2, "spread": 2.9,
+                                        "rescaled": 23.0}]},
         "memory": {"tools": {"kitsune": "1"},
                    "verdicts": [{"group": "ours", "verdicts": 4, "fits_right": 0.5,
                                  "one_up_right": 1.0}],
@@ -208,8 +212,16 @@ def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
     assert "| outside | 9 | ±0.31 | 90.0% |" in texts["outside"]
     assert "| 1.2 points | 10.0% | 100% |" in texts["breakdown"]
     assert "| ours | 4 | 50.0% | 100.0% |" in texts["memory"]
-    docs = tables.DOCS.read_text(encoding="utf-8")
-    assert all(f"<!-- table:{name} -->" in docs for name in (*texts, "transfer", "devices"))
+    assert "| in a row | 7 | 4.0% | 20.0% | -1.0% | 90% |" in texts["repeatability"]
+    assert "| 10 | 14.2% ± 2.9 | 23.0% |" in texts["calibration-fold1"]
+
+
+@pytest.mark.parametrize("name", [*doc_tables.TABLES, "transfer", "devices"])
+def test_every_table_has_its_place_in_the_docs(name):
+    page, _ = doc_tables.TABLES.get(name, (doc_tables.ACCURACY, None))
+    docs = (tables.DOCS / page).read_text(encoding="utf-8")
+    assert f"<!-- table:{name} -->" in docs
+    assert f"<!-- /table:{name} -->" in docs
 
 
 def test_every_result_says_which_data_it_was_made_with(data_dir, monkeypatch):
