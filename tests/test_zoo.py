@@ -153,6 +153,42 @@ def test_neusight_bert_has_another_head_per_mode() -> None:
     assert type(infer).__name__ == "BertForSequenceClassification"
 
 
+@pytest.mark.parametrize(
+    ("model_type", "wanted"),
+    [
+        ("clap", {"input_ids": (2, 9), "input_features": (2, 1, 1024, 64)}),
+        ("lxmert", {"visual_feats": (2, 36, 2048), "visual_pos": (2, 36, 4)}),
+        ("git", {"pixel_values": (2, 3, 224, 224), "labels": (2, 9)}),
+        ("perceiver", {"inputs": (2, 9), "labels": (2, 2048)}),
+        ("chinese_clip", {"input_ids": (2, 9), "pixel_values": (2, 3, 224, 224)}),
+        ("blip_vision_model", {"pixel_values": (2, 3, 384, 384)}),
+        # text alone is enough for a chat model, although it takes images as well
+        ("llava", {"input_ids": (2, 9)}),
+    ],
+)
+def test_inputs_of_several_kinds(model_type: str, wanted: dict[str, tuple[int, ...]]) -> None:
+    model, args, kwargs = zoo.build(f"transformers:{model_type}", batch_size=2, seq_len=9)
+    shapes = {name: tuple(each.shape) for name, each in kwargs.items()}
+    assert shapes | wanted == shapes and args == ()
+    assert ("pixel_values" in shapes) == ("pixel_values" in wanted)
+    assert {each.device.type for each in model.parameters()} == {"meta"}
+
+
+def test_image_positions_do_not_limit_text() -> None:
+    # its images have 50 positions, its text 512
+    _, _, kwargs = zoo.build("transformers:chinese_clip", batch_size=1, seq_len=400)
+    assert kwargs["input_ids"].shape == (1, 400)
+    with pytest.raises(zoo.ZooError, match="512 positions"):
+        zoo.build("transformers:chinese_clip", batch_size=1, seq_len=600)
+
+
+def test_models_that_read_values_are_real() -> None:
+    model, _, kwargs = zoo.build("transformers:encodec", batch_size=2, seq_len=640)
+    assert kwargs["input_values"].shape == (2, 1, 640)
+    tensors = (*model.parameters(), *kwargs.values())
+    assert {each.device.type for each in tensors} == {"cpu"}
+
+
 def test_switch_layer_with_fixed_shapes_gives_the_same_result() -> None:
     import transformers
 

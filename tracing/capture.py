@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from tracing._aliases import mark_used, settle_copies, unknown_dtypes
+from tracing._checks import sound
 from tracing._export import Builder
 from tracing._program import INNER, export, walk
 from tracing._record import Known, on_meta, record
@@ -22,7 +23,7 @@ from tracing._values import spec_of
 from tracing.calls import Call, Flat, batch_size_of, unwrap
 from tracing.errors import TraceError, UnsupportedOpError
 from tracing.explain import explain, quiet
-from tracing.fallback import record_run
+from tracing.fallback import has_values, record_run
 from tracing.graph import TRACER_VERSION, OpGraph
 from tracing.loss import add_loss
 from tracing.packed import padded
@@ -176,7 +177,7 @@ def _exported(
 ) -> tuple[list[Known], bool]:
     """Fills the builder from `torch.export`, or from a real run where values decide what runs."""
     try:
-        program = export(flat, tensors)
+        program = sound(lambda: export(flat, tensors), once=has_values(flat, tensors))
     except TraceError:
         raise
     except Exception as error:
@@ -194,9 +195,14 @@ def _recorded(
 ) -> tuple[list[Known], bool]:
     """Fills the builder from a run on meta tensors."""
     twins = [_on_meta(t) for t in tensors]
+
+    def run() -> tuple[list[Known], bool]:
+        builder.clear()
+        return record(flat, builder, twins, names)
+
     try:
         with on_meta(flat.model):
-            return record(flat, builder, twins, names)
+            return sound(run)
     except Exception:
         # code that asks a meta tensor for its value: the exporter knows ways around some of that
         builder.clear()

@@ -15,6 +15,12 @@ from tracing.explain import explain
 MAX_STATE_BYTES = 8 * 2**30
 
 
+def has_values(flat: Flat, tensors: list[torch.Tensor]) -> bool:
+    """Whether inputs and parameters are real, so that a run on the CPU can be recorded."""
+    state = (*flat.parameters(), *flat.buffers(), *tensors)
+    return all(t.device.type == "cpu" and type(t).__name__ != "FakeTensor" for t in state)
+
+
 def record_run(
     flat: Flat, builder: Builder, tensors: list[torch.Tensor], names: list[str], error: Exception
 ) -> tuple[list[Known], bool]:
@@ -33,9 +39,9 @@ def record_run(
     Returns:
         The tensors that the model returned, and whether they are its own loss.
     """
-    state = [*flat.parameters(), *flat.buffers(), *tensors]
-    if any(t.device.type != "cpu" or type(t).__name__ == "FakeTensor" for t in state):
+    if not has_values(flat, tensors):
         explain(error, flat.model)
+    state = [*flat.parameters(), *flat.buffers(), *tensors]
     if sum(t.numel() * t.element_size() for t in state) > MAX_STATE_BYTES:
         explain(error, flat.model, hint="and the model is too large to record a run on the CPU")
     inputs = [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]

@@ -52,6 +52,7 @@ _OPS: dict[str, str] = {
     "greater_equal less_equal clamp_max clamp_min",
     "unary": "abs neg exp log sqrt rsqrt sin cos tan erf erfc erfinv floor ceil round trunc sign "
     "reciprocal square clamp clip log2 log10 log1p expm1 exp2 logical_not bitwise_not isnan isinf "
+    "isposinf isneginf "
     "isfinite nan_to_num sinh cosh asin acos atan asinh acosh atanh sgn angle conj_physical "
     "sinc lgamma digamma frac deg2rad logit special_expit polygamma cumsum cumprod logcumsumexp "
     "cummax cummin diff trapezoid positive fake_quantize_per_tensor_affine i0 renorm "
@@ -69,7 +70,8 @@ _OPS: dict[str, str] = {
     "reduce": "sum mean max min amax amin prod norm linalg_vector_norm linalg_norm var std any all "
     "argmax argmin logsumexp var_mean std_mean count_nonzero linalg_matrix_norm median nanmedian "
     "frobenius_norm cosine_similarity normalize nansum nanmean aminmax mode trace dist "
-    "_weight_norm _weight_norm_interface pairwise_distance equal is_nonzero item "
+    "_weight_norm _weight_norm_interface pairwise_distance equal is_nonzero item _is_all_true "
+    "_is_any_true "
     "_local_scalar_dense histc bincount std_mean",
     "copy": "cat stack hstack vstack dstack concat concatenate contiguous clone copy pad "
     "constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d "

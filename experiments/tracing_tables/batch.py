@@ -5,13 +5,11 @@ from __future__ import annotations
 from time import process_time
 
 from experiments.tracing_tables.common import Row, Study, counted
-from experiments.tracing_tables.coverage import TRANSFORMERS
+from experiments.tracing_tables.coverage import TRANSFORMERS, sequence
 from experiments.tracing_tables.flops import NAMES
 from tracing import BATCH_MARKER, OpGraph, trace, zoo
 
 SIZES = (2, 7, 64)
-# Short sequences keep the fresh traces cheap.
-SEQUENCE = 64
 
 
 def keys() -> list[str]:
@@ -20,7 +18,8 @@ def keys() -> list[str]:
 
 
 def _trace(name: str, batch: int) -> OpGraph:
-    length = SEQUENCE if name.startswith("transformers") else None
+    library, _, short = name.partition(":")
+    length = sequence(short) if library == "transformers" else None
     model, args, kwargs = zoo.build(name, batch_size=batch, mode="train", seq_len=length)
     return trace(model, args, kwargs, backend="record")
 

@@ -29,6 +29,9 @@ TRANSFORMERS = (
 ).split()
 # Short sequences, small images and few layers: what is tested is whether a model can be traced.
 SEQUENCE = 64
+# Those of sound take their default: their first layers merge hundreds of samples.
+SOUND = ("encodec", "hubert", "speech_to_text", "wav2vec2", "wavlm")
+LENGTHS: dict[str, int | None] = {**dict.fromkeys(SOUND), "owlvit": 16, "vilt": 40}
 DETECTION_SIZE = 320
 LAYERS = 3
 # Settings of transformers that say how many equal layers a model has.
@@ -106,14 +109,19 @@ def build(key: str) -> tuple[Any, Any, Any]:
     return zoo.build(key, batch_size=2, mode="train", image_size=size)
 
 
+def sequence(name: str) -> int | None:
+    """Tokens of a model of transformers; None takes its default."""
+    return LENGTHS.get(name, SEQUENCE)
+
+
 def _small(name: str) -> tuple[Any, Any, Any]:
     """A model of transformers with few layers, or as it is where it has no such setting."""
-    options: dict[str, Any] = {"batch_size": 2, "mode": "train", "seq_len": SEQUENCE}
+    options: dict[str, Any] = {"batch_size": 2, "mode": "train", "seq_len": sequence(name)}
     import transformers
 
     if name in transformers.CONFIG_MAPPING:
         config = transformers.AutoConfig.for_model(name)
-        depths = {k: LAYERS for k in DEPTHS if isinstance(getattr(config, k, None), int)}
+        depths = {k: LAYERS for k in DEPTHS if _counts_layers(config, k)}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "config.json"
             path.write_text(json.dumps({"model_type": name, **depths}))
@@ -122,6 +130,13 @@ def _small(name: str) -> tuple[Any, Any, Any]:
             except zoo.ZooError:
                 pass  # its layers are listed one by one
     return zoo.build(f"transformers:{name}", **options)
+
+
+def _counts_layers(config: Any, name: str) -> bool:
+    """Whether a setting says how many layers there are, and nothing else counts on that."""
+    stages = name in (getattr(config, "attribute_map", None) or {})
+    taken = getattr(config, "backbone_out_indices", None) is not None
+    return isinstance(getattr(config, name, None), int) and not (stages or taken)
 
 
 def groups(table: list[Row]) -> dict[str, list[Row]]:

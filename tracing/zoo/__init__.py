@@ -4,8 +4,9 @@ A spec is `timm:NAME`, `torchvision:NAME`, `transformers:NAME_OR_CONFIG.json` or
 
     model, args, kwargs = build("timm:resnet50", batch_size=64)
 
-Two kinds leave the meta device, because their forward pass reads values: detection models of
-torchvision and, where its code needs it, a user's own factory are built on the CPU.
+Some leave the meta device, because their forward pass reads values: detection models of
+torchvision, a few types of transformers (`transformers_models.READ_VALUES`) and, where its code
+needs it, a user's own factory are built on the CPU.
 """
 
 from __future__ import annotations

@@ -15,7 +15,11 @@ DEFAULT_SEQ_LEN = 512
 DEFAULT_IMAGE_SIZE = 224
 DEFAULT_SOUND_SAMPLES = 16000
 DEFAULT_FRAMES = 16
+# What the detector in front of LXMERT keeps of each image.
+IMAGE_REGIONS = 36
 _ABSOLUTE = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings?)$")
+# Position tables of images, which say nothing about the length of a text.
+_OF_IMAGES = re.compile(r"vision|visual|image|pixel")
 # Model types that cannot be traced without an attention mask.
 _NEED_MASK = ("switch_transformers",)
 _PER_TOKEN = re.compile(
@@ -27,27 +31,45 @@ _PER_TOKEN = re.compile(
 def example_inputs(model: nn.Module, request: Request) -> dict[str, Any]:
     """Keyword arguments of one forward pass, with labels for training where it takes them."""
     takes = inspect.signature(model.forward).parameters
-    main = str(getattr(model, "main_input_name", "input_ids"))
-    if main == "pixel_values_videos" or (main == "pixel_values" and _is_video(model)):
-        inputs = {main: _video(model, request)}
-    elif main == "pixel_values":
-        inputs = {main: _images(model, request)}
-    elif main in ("input_values", "input_features"):
-        inputs = {main: _sound(model, main, request)}
-    elif main == "input_ids":
-        inputs = {main: _tokens(request.batch_size, _length(model, request))}
-        if _needs_images(model, takes):
-            inputs["pixel_values"] = _images(model, request)
-    else:
-        raise ZooError(
-            f"{type(model).__name__} takes '{main}', which the zoo cannot make up."
-            " Write a factory of your own and name it as 'file.py:factory'."
-        )
+    inputs = _main_inputs(model, takes, request)
     inputs |= _labels(model, inputs, takes, request)
     if _needs_decoder_tokens(model, inputs, takes):
         inputs["decoder_input_ids"] = _tokens(request.batch_size, _length(model, request))
     if getattr(_config(model), "model_type", "") in _NEED_MASK:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    return inputs
+
+
+def _main_inputs(model: nn.Module, takes: Any, request: Request) -> dict[str, torch.Tensor]:
+    """What the model sees: text, images, video, sound or several of them."""
+    main = str(getattr(model, "main_input_name", "input_ids"))
+    kind = main
+    if main == "inputs":  # the Perceiver takes anything; its class says what
+        kind = "input_ids" if _PER_TOKEN.search(type(model).__name__) else "pixel_values"
+    if kind == "pixel_values_videos" or (kind == "pixel_values" and _is_video(model)):
+        return {main: _video(model, request)}
+    if kind == "pixel_values":
+        return {main: _images(model, request)}
+    if kind in ("input_values", "input_features"):
+        return {main: _sound(model, main, request)}
+    if kind != "input_ids":
+        raise ZooError(
+            f"{type(model).__name__} takes '{main}', which the zoo cannot make up."
+            " Write a factory of your own and name it as 'file.py:factory'."
+        )
+    tokens = {main: _tokens(request.batch_size, _length(model, request))}
+    return tokens | _beside_text(model, takes, request)
+
+
+def _beside_text(model: nn.Module, takes: Any, request: Request) -> dict[str, torch.Tensor]:
+    """What models of several kinds of input need beside their text."""
+    inputs = {}
+    if _needs_images(model, takes):
+        inputs["pixel_values"] = _images(model, request)
+    if _needs_sound(model, takes):
+        inputs["input_features"] = _spectrogram(model, request)
+    if "visual_feats" in takes:
+        inputs |= _regions(model, request)
     return inputs
 
 
@@ -83,6 +105,8 @@ def _table_length(model: nn.Module) -> int | None:
     """Usable rows of the model's learned position table, where it has one."""
     rows = []
     for name, module in model.named_modules():
+        if _OF_IMAGES.search(name):
+            continue
         if isinstance(module, nn.Embedding) and _ABSOLUTE.search(name):
             offset = getattr(module, "offset", None)
             if offset is None:
@@ -122,11 +146,16 @@ def _video(model: nn.Module, request: Request) -> torch.Tensor:
 def _sound(model: nn.Module, main: str, request: Request) -> torch.Tensor:
     """Raw sound, or its spectrogram in the layout the model takes."""
     config, batch = _config(model), request.batch_size
+    length: Any
     bins: Any = getattr(config, "num_mel_bins", None)
+    channels = getattr(config, "audio_channels", None)
+    if main == "input_values" and isinstance(channels, int):
+        length = request.seq_len or DEFAULT_SOUND_SAMPLES
+        return torch.empty(batch, channels, length, device="meta")
     if main == "input_values" and not isinstance(bins, int):
         return torch.empty(batch, request.seq_len or DEFAULT_SOUND_SAMPLES, device="meta")
     if main == "input_values":
-        length: Any = request.seq_len or getattr(config, "max_length", 1024)
+        length = request.seq_len or getattr(config, "max_length", 1024)
         return torch.empty(batch, length, bins, device="meta")
     positions = getattr(config, "max_source_positions", None)
     if isinstance(bins, int) and isinstance(positions, int):
@@ -137,10 +166,34 @@ def _sound(model: nn.Module, main: str, request: Request) -> torch.Tensor:
     return torch.empty(batch, request.seq_len or 1000, width or bins or 80, device="meta")
 
 
-def _needs_images(model: nn.Module, takes: Any) -> bool:
-    """Two-tower models (CLIP and kin) need both inputs; chat models run on text alone."""
+def _needs_sound(model: nn.Module, takes: Any) -> bool:
+    """Two-tower models of sound and text (CLAP) need both inputs; chat models run on text."""
     config = _config(model)
-    towers = hasattr(config, "vision_config") and hasattr(config, "text_config")
+    towers = hasattr(config, "audio_config") and hasattr(config, "text_config")
+    return "input_features" in takes and towers and not hasattr(config, "audio_token_id")
+
+
+def _spectrogram(model: nn.Module, request: Request) -> torch.Tensor:
+    """One clip as the image that the audio tower folds it into."""
+    config: Any = _config(model).audio_config
+    bins = int(config.num_mel_bins)
+    frames = int(config.spec_size) ** 2 // bins
+    return torch.empty(request.batch_size, 1, frames, bins, device="meta")
+
+
+def _regions(model: nn.Module, request: Request) -> dict[str, torch.Tensor]:
+    """Features and boxes of image regions, as a detector finds them."""
+    config, shape = _config(model), (request.batch_size, IMAGE_REGIONS)
+    return {
+        "visual_feats": torch.empty(*shape, int(config.visual_feat_dim), device="meta"),
+        "visual_pos": torch.empty(*shape, int(config.visual_pos_dim), device="meta"),
+    }
+
+
+def _needs_images(model: nn.Module, takes: Any) -> bool:
+    """Models of text and images (CLIP, ViLT) need both; chat models run on text alone."""
+    config = _config(model)
+    towers = hasattr(config, "vision_config") or hasattr(config, "image_size")
     chat = hasattr(config, "image_token_id") or hasattr(config, "image_token_index")
     return "pixel_values" in takes and towers and not chat
 
@@ -171,6 +224,8 @@ def _labels(
         return {}
     tokens = inputs.get("input_ids")
     length = tokens.shape[1] if tokens is not None else _length(model, request)
+    if "inputs" in inputs:  # the Perceiver decodes every position that it has
+        length = int(_config(model).max_position_embeddings)
     labels = {"labels": _tokens(batch, length)}
     for extra in ("next_sentence_label", "sentence_order_label"):
         if extra in takes:

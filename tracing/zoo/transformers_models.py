@@ -27,6 +27,8 @@ TASKS = (
     "DEPTH_ESTIMATION",
     "OBJECT_DETECTION",
 )
+# Model types whose forward pass reads values: they are built on the CPU.
+READ_VALUES = ("encodec", "ibert", "led", "longformer", "prophetnet", "vilt")
 SEQ2SEQ_TASKS = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
 
 
@@ -40,14 +42,22 @@ def build(name: str, request: Request) -> tuple[nn.Module, tuple[Any, ...], dict
     model_class = _model_class(config, class_name)
     _settle(config, model_class, request)
     options = {} if request.attention is None else {"attn_implementation": request.attention}
+    reads = config.model_type in READ_VALUES
+
+    def make() -> nn.Module:
+        made: nn.Module = model_class._from_config(config, dtype=torch.float32, **options)
+        return made
+
     try:
-        model = on_meta(lambda: model_class._from_config(config, dtype=torch.float32, **options))
+        model = make() if reads else on_meta(make)
     except Exception as error:
         text = f"transformers cannot build '{name}' ({model_class.__name__})"
         raise ZooError(f"{text}: {one_line(error)}") from error
-    assert isinstance(model, nn.Module)
     fix_shapes(model)
-    return model, (), example_inputs(model, request)
+    inputs = example_inputs(model, request)
+    if reads:
+        inputs = {name: torch.zeros_like(each, device="cpu") for name, each in inputs.items()}
+    return model, (), inputs
 
 
 def names() -> list[str]:
@@ -184,5 +194,9 @@ def _model_class(config: Any, class_name: str) -> Any:
     try:
         return modeling_auto.MODEL_MAPPING[type(config)]
     except KeyError:
+        # parts of larger models, such as the image tower of BLIP
+        part = getattr(transformers, type(config).__name__.removesuffix("Config") + "Model", None)
+        if hasattr(part, "_from_config"):
+            return part
         text = f"transformers has no model class for model type '{config.model_type}'"
         raise ZooError(f"{text}; name the class itself.") from None
