@@ -7,15 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import study_tables
 from experiments.provenance import RESULTS
+from experiments.study_tables import table
 
 Table = Callable[[dict[str, Any]], str]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def outside(result: dict[str, Any]) -> str:
@@ -177,15 +173,19 @@ def curve(steps: Sequence[dict[str, Any]]) -> str:
 
 
 # What makes the table of a result file, and the page that shows it.
-ACCURACY, MEASURING = "accuracy.md", "measuring.md"
+ACCURACY, MEASURING, STUDIES = "accuracy.md", "measuring.md", "experiments.md"
 TABLES: dict[str, tuple[str, Table]] = {
     "outside": (ACCURACY, outside),
     "breakdown": (ACCURACY, breakdown),
     "memory": (ACCURACY, memory),
-    "ablations": (ACCURACY, ablations),
+    "ablations": (STUDIES, ablations),
     "repeatability": (MEASURING, repeatability),
     "cpu_error": (MEASURING, cpu_error),
     "calibration-fold1": (MEASURING, calibration),
+    "tuning": (STUDIES, study_tables.tuning),
+    "compare-fold1": (STUDIES, study_tables.compare),
+    "layers": (STUDIES, study_tables.layers),
+    "search": (STUDIES, study_tables.search),
 }
 
 

@@ -216,6 +216,49 @@ def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
     assert "| 10 | 14.2% ± 2.9 | 23.0% |" in texts["calibration-fold1"]
 
 
+def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
+    made = {"arguments": ["--fold", "1"], "commit": "abc", "versions": {"torch": "2"}}
+    best = {"value": 3.1, "width": 256, "batch_size": 8, "trials": 9, "pruned_for_memory": 2}
+    results = {
+        "tuning": {
+            "trials": {"complete": 40, "pruned": 20},
+            "best": {"trial": 7, "validation_mape": 0.21, "train.learning_rate": 0.00312},
+            "importances": {"model.layers": 0.1, "train.learning_rate": 0.62},
+            "ranking on twice the rows and epochs": {"settings": 5, "spearman": 0.9},
+        },
+        "compare-fold1": {"mape": {"mean": {"random": 2.5}, "graph network": {"random": 0.07}}},
+        "layers": {
+            "reduction in percent": {"dense, mlp": 40.2, "dense, forest": -3.0},
+            "best model": {"dense": "mlp"},
+            "best reduction": {"model": "mlp", "family": "dense", "percent": 40.2},
+            "paper": {"best reduction": {"model": "x", "family": "attention", "percent": 72.6}},
+            "family and model pairs whose RMSE falls": "1 of 2",
+            "end to end": {
+                "runs": 3,
+                "mean error in percent": {"gnn_error_percent": 12.4},
+                "runs where our iterations alone exceed the paper's epoch": 1,
+            },
+        },
+        "search": {
+            "hours": 24.0, "hardware": "T", "best": best,
+            "fast_loop": {"trials_per_second": 40.0, "trials_per_cpu_second": 50.0,
+                          "best": best | {"device": "L4"}},
+        },
+    }  # fmt: skip
+    for name, values in results.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(made | values))
+    texts = doc_tables.texts(tmp_path)
+    lines = texts["tuning"].splitlines()
+    assert "40 complete, 20 pruned. Best: trial 7 with a validation error of 21.0%" in lines[0]
+    assert lines[4] == "| `train.learning_rate` | 62% | 0.00312 |"
+    assert "| graph network | 7.0% |" in texts["compare-fold1"]
+    assert "python -m experiments.compare --fold 1" in texts["compare-fold1"]
+    assert "| dense | 40% | -3% |" in texts["layers"]
+    assert "in the paper 72.6% (x, attention)" in texts["layers"]
+    assert "gnn 12%" in texts["layers"]
+    assert "width 256, batch size 8, device L4" in texts["search"]
+
+
 @pytest.mark.parametrize("name", [*doc_tables.TABLES, "transfer", "devices"])
 def test_every_table_has_its_place_in_the_docs(name):
     page, _ = doc_tables.TABLES.get(name, (doc_tables.ACCURACY, None))
