@@ -10,7 +10,7 @@ from experiments.tracing_tables.flops import NAMES
 from tracing import BATCH_MARKER, OpGraph, trace, zoo
 from tracing.zoo.transformers_models import READ_VALUES
 
-SIZES = (2, 7, 64)
+SIZES = (2, 7)
 
 
 def keys() -> list[str]:
