@@ -21,6 +21,7 @@ from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.training.encoding import EntryKey, Store
 from prenet_gnn.training.fit import TrainConfig, fit, predict_rows
 from prenet_gnn.training.folds import joint_fold
+from prenet_gnn.training.optimizer import Muon
 from prenet_gnn.training.rows import load_rows
 from prenet_gnn.training.run import load_config
 from tracing import trace
@@ -205,3 +206,34 @@ def test_settings_from_file_and_changes(tmp_path):
     config = load_config(path, ["train.batch_size=8", "model.hidden=24"], seed=5)
     assert (config.members, config.train.epochs, config.train.seed) == (3, 7, 5)
     assert (config.train.batch_size, config.model.hidden) == (8, 24)
+
+
+def test_muon_moves_matrices_as_the_one_of_pytorch_does():
+    torch.manual_seed(0)
+    shapes = [(16, 16), (16, 16), (24, 16), (16, 40)]
+    ours = [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
+    optimizers = (
+        Muon(ours, lr=0.02, weight_decay=0.1),
+        torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+    )
+    start = [p.detach().clone() for p in ours]
+    for _ in range(4):
+        for own, other in zip(ours, theirs, strict=True):
+            own.grad = torch.randn_like(own)
+            other.grad = own.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for own, other, before in zip(ours, theirs, start, strict=True):
+        # theirs works in bfloat16, which has eight bits
+        moved, difference = (other - before).norm(), (own - other).norm()
+        assert moved > 0.01
+        assert difference < 0.03 * moved
+
+
+def test_muon_leaves_what_has_no_gradient():
+    matrices = [nn.Parameter(torch.ones(8, 8)) for _ in range(2)]
+    matrices[0].grad = torch.eye(8)
+    Muon(matrices, lr=0.1, weight_decay=0.0).step()
+    assert not torch.equal(matrices[0], torch.ones(8, 8))
+    assert torch.equal(matrices[1], torch.ones(8, 8))
