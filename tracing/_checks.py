@@ -93,8 +93,10 @@ def _hollow(tensor: Any) -> bool:
 @contextlib.contextmanager
 def _exporting() -> Iterator[None]:
     """Tells models that ask that they are exported, so that they leave questions to values out."""
-    flags = [name for name in _FLAGS if hasattr(torch.compiler, name)]
-    with mock.patch.multiple(torch.compiler, **dict.fromkeys(flags, True)):
+    with contextlib.ExitStack() as stack:
+        for name in _FLAGS:
+            if hasattr(torch.compiler, name):
+                stack.enter_context(mock.patch.object(torch.compiler, name, True))
         yield
 
 
