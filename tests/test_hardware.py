@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import subprocess
 import sys
@@ -20,7 +21,11 @@ from prenet_gnn.hardware import get_hardware, list_hardware, prices
 
 DEVICES = read_catalogue()
 # Chips whose stated float32 peak may be twice lanes x 2 x boost clock: dual issue, packed math.
-DUAL_ISSUE = {"RDNA 3", "CDNA 2", "CDNA 3", "CDNA 4"}
+DUAL_ISSUE = {"RDNA 3", "RDNA 3.5", "RDNA 4", "CDNA 2", "CDNA 3", "CDNA 4"}
+# Chips whose matrix rate is capped below what units and clock give, or stated at another clock.
+CAPPED = {"NVIDIA H20", "NVIDIA H100-NVL-94GB", "Intel Arc A770"}
+# Consumer lines whose matrix units run at half rate when they add up in float32.
+HALF_RATE = {"Turing": 32, "Ampere": 64, "Ada Lovelace": 64, "Blackwell": 64}
 GOOD: dict[str, Any] = {
     "name": "Own chip",
     "multiprocessors": 80,
@@ -35,7 +40,7 @@ def _plain(text: str) -> str:
 
 
 def test_catalogue_is_complete() -> None:
-    assert len(DEVICES) >= 111
+    assert len(DEVICES) >= 194
     assert len({each.name for each in DEVICES}) == len(DEVICES)
     assert list_hardware() == DEVICES
     assert {each.kind for each in DEVICES} == {"gpu", "cpu", "tpu", "other"}
@@ -46,7 +51,7 @@ def test_entry_is_plausible(device: Hardware) -> None:
     assert device.sources and all(device.sources)
     assert device.confidence in {"high", "medium", "low"}
     assert device.vendor and device.architecture and 2010 <= device.launch_year <= 2030
-    assert 2e9 < device.memory_bytes < 1e12
+    assert 2e9 < device.memory_bytes < (1e13 if device.kind == "cpu" else 1e12)
     assert (5e9 if device.kind == "cpu" else 5e10) < device.memory_bytes_per_s < 2e13
     assert device.tdp_w is None or 10 <= device.tdp_w <= 2000
     if device.fp32_cores and device.boost_clock_hz and device.kind == "gpu":
@@ -57,6 +62,38 @@ def test_entry_is_plausible(device: Hardware) -> None:
         assert device.fp32_cores % device.multiprocessors == 0
     for low, high in (("fp64", "fp32"), ("fp32", "bf16"), ("tf32", "bf16"), ("bf16", "fp8")):
         assert device.peak_flops_per_s(low) <= device.peak_flops_per_s(high) * 1.001
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda each: each.name)
+def test_matrix_rate_is_units_times_clock(device: Hardware) -> None:
+    rate = device.stated_peak("fp16")
+    if device.kind != "gpu" or not device.tensor_cores or not device.boost_clock_hz or not rate:
+        return
+    products = rate / (2 * device.tensor_cores * device.boost_clock_hz)
+    power = round(math.log2(products))
+    assert device.name in CAPPED or 1 / 1.12 < products / 2**power < 1.12
+    if "GeForce" in device.name and device.architecture in HALF_RATE:
+        assert 2**power == HALF_RATE[device.architecture]
+    elif device.vendor == "NVIDIA" and device.stated_peak("tf32") and device.name not in CAPPED:
+        assert 0.9 < 2 * device.peak_flops_per_s("tf32") / rate < 1.1
+
+
+def test_variants_share_what_their_chips_share() -> None:
+    for name, twin in (
+        ("NVIDIA A800-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
+        ("NVIDIA A800-PCIE-80GB", "NVIDIA A100-PCIE-80GB"),
+        ("NVIDIA H800-SXM5-80GB", "NVIDIA H100-SXM5-80GB"),
+        ("NVIDIA H800-PCIE-80GB", "NVIDIA H100-PCIE-80GB"),
+        ("NVIDIA GeForce RTX 4060 Ti 8GB", "NVIDIA GeForce RTX 4060 Ti 16GB"),
+        ("NVIDIA GeForce RTX 5060 Ti 8GB", "NVIDIA GeForce RTX 5060 Ti 16GB"),
+        ("NVIDIA RTX A2000", "NVIDIA RTX A2000 12GB"),
+    ):
+        one, other = get_hardware(name), get_hardware(twin)
+        for precision in ("fp32", "tf32", "fp16", "bf16"):
+            ratio = one.peak_flops_per_s(precision) / other.peak_flops_per_s(precision)
+            assert ratio == pytest.approx(1, rel=0.01)
+        assert one.memory_bytes_per_s == other.memory_bytes_per_s
+        assert one.multiprocessors == other.multiprocessors
 
 
 def test_aliases_belong_to_one_device() -> None:
@@ -100,13 +137,81 @@ def test_peak_falls_back_to_what_the_device_computes_in() -> None:
         ("h100 sxm", "NVIDIA H100-SXM5-80GB"),
         ("mi300x", "AMD Instinct MI300X"),
         ("K80", "Tesla K80"),
+        ("rtx3090", "NVIDIA GeForce RTX 3090"),
+        ("RTX 3090", "NVIDIA GeForce RTX 3090"),
+        ("4090", "NVIDIA GeForce RTX 4090"),
+        ("4070 super", "NVIDIA GeForce RTX 4070 Super"),
+        ("tesla t4", "Tesla T4"),
+        ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
+        ("a100 sxm 40 GB", "NVIDIA A100-SXM4-40GB"),
+        ("A100 PCIe 80G", "NVIDIA A100-PCIE-80GB"),
+        ("H100SXM", "NVIDIA H100-SXM5-80GB"),
+        ("teslap100", "Tesla P100-PCIE-16GB"),
+        ("rx7900xtx", "AMD Radeon RX 7900 XTX"),
+        ("7900 XT", "AMD Radeon RX 7900 XT"),
+        ("RTX A6000", "NVIDIA RTX A6000"),
+        ("6000 Blackwell Max-Q", "NVIDIA RTX PRO 6000 Blackwell Max-Q"),
+        ("Quadro RTX A4000", "NVIDIA RTX A4000"),
+        ("RTX 4090 Laptop", "NVIDIA GeForce RTX 4090 Laptop GPU"),
+        ("AGX Orin 64GB", "NVIDIA Jetson AGX Orin 64GB"),
+        ("Intel(R) Arc(TM) A770", "Intel Arc A770"),
+        ("Xeon 8480+", "Intel Xeon Platinum 8480+"),
+        ("TPU v6 lite", "Google TPU v6e"),
+        ("DGX Spark", "NVIDIA GB10"),
     ],
 )
 def test_lookup_takes_common_spellings(text: str, name: str) -> None:
     assert get_hardware(text).name == name
 
 
-@pytest.mark.parametrize("text", ["H100", "V100", "a100 40gb", "RTX PRO 6000"])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Apple M1", "Apple M1"),
+        ("M2", "Apple M2"),
+        ("H20", "NVIDIA H20"),
+        ("L20", "NVIDIA L20"),
+        ("MI60", "AMD Instinct MI60"),
+        ("RTX 2060", "NVIDIA GeForce RTX 2060"),
+        ("GTX 1660", "NVIDIA GeForce GTX 1660"),
+        ("Apple M5", None),
+        ("Apple M60", None),
+        ("AMD H100", None),
+        ("AMD Radeon Graphics", None),
+        ("B20", None),
+        ("V10", None),
+        ("H2", None),
+        ("20", None),
+        ("200", None),
+        ("580", None),
+        ("480", None),
+        ("RX 580", None),
+        ("RX 7700", None),
+        ("RX 780", None),
+        ("RTX 309", None),
+        ("RTX 2080 Max-Q", None),
+        ("Quadro RTX 4000", None),
+        ("RX 7900", None),
+        ("RX 6900", None),
+        ("MI30", None),
+        ("TPU", None),
+        ("80GB", None),
+        ("SXM", None),
+        ("GPU", None),
+    ],
+)
+def test_part_of_a_word_is_no_name(text: str, name: str | None) -> None:
+    if name:
+        assert get_hardware(text).name == name
+        return
+    with pytest.raises(UnknownHardwareError, match="is not in the catalogue"):
+        get_hardware(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["H100", "V100", "a100 40gb", "A100 80GB", "A800", "RTX PRO 6000", "RTX 5000", "Titan X"],
+)
 def test_ambiguous_name_lists_the_candidates(text: str) -> None:
     with pytest.raises(UnknownHardwareError, match="several devices") as caught:
         get_hardware(text)
