@@ -12,6 +12,7 @@ from prenet_gnn.errors import ConfigError
 from prenet_gnn.measuring import (
     Effort,
     MeasureError,
+    facts,
     measure_model,
     runner,
     timing,
@@ -167,6 +168,23 @@ def test_real_run_on_the_cpu(known_device, spec, mode, phases):
     assert record.workload.framework.startswith("torch-2.")
     assert record.machine["torch"] == torch.__version__
     assert record.peak_memory_bytes >= record.param_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "device_type", "found"),
+    [
+        ("NVIDIA GeForce RTX 3090", "cuda", "NVIDIA GeForce RTX 3090"),
+        # macOS calls the processor and the GPU of the chip alike
+        ("Apple M1", "mps", "Apple M1"),
+        ("Apple M1", "cpu", None),
+        ("Intel Core i9-10940X", "cpu", "Intel Core i9-10940X"),
+        ("Intel Core i9-10940X", "cuda", None),
+        ("i9-10940X", "cpu", None),
+        ("no such device", "cuda", None),
+    ],
+)
+def test_a_device_is_known_by_an_entry_of_its_kind(name, device_type, found):
+    assert facts.catalogue_name(name, device_type) == found
 
 
 def test_a_device_object_is_as_good_as_its_name(known_device):

@@ -56,16 +56,19 @@ def device_name(device: torch.device) -> str:
     return "Apple " + platform.machine() if device.type == "mps" else cpu_name()
 
 
-def catalogue_name(name: str) -> str | None:
+def catalogue_name(name: str, device_type: str) -> str | None:
     """The catalogue's name for a device, or None where the catalogue does not know it.
 
     A CPU counts as known under its full name alone: machines with a part of a chip call it alike.
+    Where processor and GPU share a name (`Apple M1`), only the entry of the right kind counts.
     """
     from prenet_gnn.hardware import get_hardware
 
     try:
         found = get_hardware(name)
     except UnknownHardwareError:
+        return None
+    if (found.kind == "cpu") != (device_type == "cpu"):
         return None
     if found.kind == "cpu" and name not in (found.name, *found.aliases):
         return None

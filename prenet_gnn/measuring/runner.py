@@ -251,7 +251,7 @@ def _operators(step: Step, device: torch.device) -> tuple[tuple[str, float, int]
     return tuple(sorted(rows, key=lambda row: -row[1])[:TOP_OPERATORS])
 
 
-def _is_trace_error(error: Exception) -> bool:
+def _is_trace_error(error: BaseException) -> bool:
     from tracing.errors import TraceError
 
     return isinstance(error, TraceError)
