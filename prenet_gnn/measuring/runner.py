@@ -59,7 +59,7 @@ def _hardware(device: torch.device) -> tuple[str, dict[str, Any] | None]:
     """Catalogue name, or the device's own name with measured specifications."""
     from prenet_gnn.measuring.device_entry import detect
 
-    name = facts.catalogue_name(facts.device_name(device))
+    name = facts.catalogue_name(facts.device_name(device), device.type)
     if name is not None:
         return name, None
     entry = detect(device)
