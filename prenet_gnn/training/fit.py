@@ -27,6 +27,7 @@ from prenet_gnn.training.parallel import (
     own_share,
     step_mean,
 )
+from prenet_gnn.training.resume import keep, resume
 from prenet_gnn.training.rows import Rows
 
 # Where the loss turns from squared to absolute, in natural logarithm of the time: errors below it
@@ -206,7 +207,8 @@ def fit(
     schedule = make_schedule(optimizer, steps)
     model, optimizer = fabric.setup(network, optimizer)
     state = {"model": network, "optimizer": optimizer, "schedule": schedule}
-    first, history = _resume(fabric, folder, state)
+    settings = {**asdict(model_config), **asdict(config), "rows": len(train)}
+    first, history = resume(fabric, folder, state, settings)
     samples = functools.cache(lambda i: rows.sample(i, latents))
     extra = _Operators(operators, latents, config) if operators is not None else None
     chance = rows.weight[train] / rows.weight[train].sum()
@@ -241,7 +243,7 @@ def fit(
             figures["mape"] = mape(rows.seconds[validation], predicted)
             figures["median"] = median_ape(rows.seconds[validation], predicted)
         history.append(figures)
-        _keep(fabric, folder, state, epoch, history)
+        keep(fabric, folder, state, settings, epoch, history)
         if report is not None and fabric.is_global_zero:
             report(epoch, figures)
     return fitted
@@ -289,30 +291,3 @@ def _draw(
     order = rng.permutation(len(drawn))
     parts = np.array_split(order, math.ceil(len(drawn) / config.batch_size))
     return [(drawn[p], torch.from_numpy(weight[p]).float()) for p in parts]
-
-
-def _resume(
-    fabric: Any, folder: Path | None, state: dict[str, Any]
-) -> tuple[int, list[dict[str, float]]]:
-    path = folder / "last.ckpt" if folder is not None else None
-    if path is None or not path.exists():
-        return 0, []
-    extra = fabric.load(path, state, weights_only=True)
-    return int(extra["epoch"]) + 1, list(extra["history"])
-
-
-def _keep(
-    fabric: Any,
-    folder: Path | None,
-    state: dict[str, Any],
-    epoch: int,
-    history: list[dict[str, float]],
-) -> None:
-    if folder is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / "next.ckpt"
-    fabric.save(draft, {**state, "epoch": epoch, "history": history})
-    if fabric.is_global_zero:
-        draft.replace(folder / "last.ckpt")
-    fabric.barrier()
