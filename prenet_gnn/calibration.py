@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.errors import CheckpointError, DataError
-from prenet_gnn.files import write_whole
+from prenet_gnn.files import read_json, write_whole
 from prenet_gnn.measuring.records import MeasuredRecord
 from prenet_gnn.workload import Workload
 
@@ -147,7 +147,7 @@ class Calibration:
             CheckpointError: The text is no calibration, or of a newer version.
         """
         try:
-            values = json.loads(text)
+            values = read_json(text)
         except (ValueError, RecursionError) as error:
             raise CheckpointError(f"a calibration is JSON: {error}.") from None
         if not isinstance(values, dict) or values.get("kind") != KIND:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.errors import CheckpointError, ConfigError
 from prenet_gnn.features.schema import OPERATORS, SCHEMA_VERSION, WIDTH
+from prenet_gnn.files import read_json
 from prenet_gnn.model.device import DEVICE, RUN
 from prenet_gnn.training.latents import Latents
 
@@ -110,7 +111,7 @@ def _description(source: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise CheckpointError(f"'{path}' is larger than any description; it is no model.")
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = read_json(path.read_text(encoding="utf-8"))
     except OSError:
         raise CheckpointError(
             f"'{source}' holds no weights ({DESCRIPTION} is not readable): name a folder that "

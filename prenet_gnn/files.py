@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
-def write_whole(path: str | Path, text: str) -> None:
-    """Writes text next to the target and then renames it into place.
+def read_json(text: str) -> Any:
+    """Reads JSON; a key that stands twice in an object is an error, since one value would be lost.
+
+    Raises:
+        ValueError: The text is no JSON, or names a key twice.
+    """
+    return json.loads(text, object_pairs_hook=_without_doubles)
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key '{twice}' is there twice")
+    return found
+
+
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Writes text, in UTF-8, or bytes next to the target and then renames it into place.
 
     A crash, a full disk or Ctrl-C leaves the old file as it was. Something that is not a plain
     file (a pipe, a terminal) is written directly, since it can't be replaced.
     """
     path = Path(path)
+    data = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise _of(path, error) from None
         return
     # A symbolic link keeps pointing where it did: the file behind it is replaced.
     path = path.resolve()
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with draft.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with draft.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _of(path, error) from None
         raise
+
+
+def _of(path: Path, error: OSError) -> OSError:
+    """The same error, with the name that the user gave instead of the draft's, or of none."""
+    return OSError(error.errno, error.strerror, str(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 from prenet_gnn.catalogue.spec import KINDS, PEAK_PRECISIONS, Hardware, Price
 from prenet_gnn.errors import ConfigError
+from prenet_gnn.files import read_json
 
 DEVICE_FILES = ("nvidia.toml", "amd.toml", "others.toml")
 TEXTS = (
@@ -81,7 +81,7 @@ def read_device_file(path: Path) -> Hardware:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        values = read_json(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"Device file '{path}' cannot be read: {reason}") from error
@@ -134,9 +134,7 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
     found += [f"field '{key}' is missing." for key in REQUIRED if key not in values]
     if not any(f"peak_{each}_flops_per_s" in values for each in PEAK_PRECISIONS):
         found.append("no peak rate is given; write at least 'peak_fp32_flops_per_s'.")
-    for key in TEXTS:
-        if not isinstance(values.get(key, ""), str):
-            found.append(f"field '{key}' must be text, not {values[key]!r}.")
+    found += _text_problems(values)
     for key in LISTS:
         if not _is_text_list(values.get(key, [])):
             found.append(f"field '{key}' must be a list of texts.")
@@ -147,6 +145,17 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
     for key, (low, high, unit) in (WHOLE | RATES).items():
         if key in values:
             found += _number_problems(key, values[key], low, high, unit)
+    return found
+
+
+def _text_problems(values: Mapping[str, Any]) -> list[str]:
+    found = []
+    for key in TEXTS:
+        value = values.get(key, "")
+        if not isinstance(value, str):
+            found.append(f"field '{key}' must be text, not {value!r}.")
+        elif key != "notes" and not value.isprintable():
+            found.append(f"field '{key}' must be one line of plain text, not {value!r}.")
     return found
 
 

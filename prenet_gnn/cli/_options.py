@@ -40,7 +40,8 @@ Device = Annotated[
     str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; an accelerator if there is one.")
 ]
 Iterations = Annotated[int | None, typer.Option(min=1, help="Samples to take.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
+# More threads than any machine has cores end the process.
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads.")]
 ReportFile = Annotated[
     Path | None,
     typer.Option("--report", metavar="HTML", help="Write charts and all inputs to one HTML file."),

@@ -42,8 +42,10 @@ def check(
     """Predicts a model on this machine, then measures it, and prints both."""
     from prenet_gnn.checking import check_model
     from prenet_gnn.cli._text import json_text, warn
-    from prenet_gnn.measuring import append_record
+    from prenet_gnn.measuring import append_record, check_target
 
+    if output is not None:
+        check_target(output)
     workload = run.to_measure(shape)
     found = check_model(
         model,

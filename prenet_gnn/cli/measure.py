@@ -52,11 +52,18 @@ def measure(
             raise typer.BadParameter(
                 "--sweep needs -o: the records file, which also lets it resume"
             )
+        # `not (minutes > 0)` also refuses NaN
+        if minutes is not None and not (minutes > 0):
+            raise typer.BadParameter(f"--minutes must be above zero, not {minutes}")
         _sweep(sweep, output, minutes, device, threads)
         return
-    from prenet_gnn.measuring import Effort, append_record, measure_model
+    if minutes is not None:
+        raise typer.BadParameter("--minutes is for --sweep; --iterations limits one model")
+    from prenet_gnn.measuring import Effort, append_record, check_target, measure_model
 
     assert model is not None
+    if output is not None:
+        check_target(output)
     record = measure_model(
         model,
         shape.batch,

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from prenet_gnn.measuring.building import build
     from prenet_gnn.measuring.device_entry import detect
     from prenet_gnn.measuring.errors import MeasureError
-    from prenet_gnn.measuring.records import MeasuredRecord, append_record, read_records
+    from prenet_gnn.measuring.records import (
+        MeasuredRecord,
+        append_record,
+        check_target,
+        read_records,
+    )
     from prenet_gnn.measuring.runner import Effort, measure_model
     from prenet_gnn.measuring.supervise import supervised_sweep
     from prenet_gnn.measuring.sweep_run import SweepSummary, run_sweep
@@ -24,6 +29,7 @@ _HOME = {
     "MeasuredRecord": "records",
     "SweepSummary": "sweep_run",
     "append_record": "records",
+    "check_target": "records",
     "build": "building",
     "detect": "device_entry",
     "load_sweep": "sweeps",
@@ -40,6 +46,7 @@ __all__ = [
     "SweepSummary",
     "append_record",
     "build",
+    "check_target",
     "detect",
     "load_sweep",
     "measure_model",

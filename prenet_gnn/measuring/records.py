@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from prenet_gnn.errors import DataError
+from prenet_gnn.files import read_json, write_whole
 from prenet_gnn.workload import Workload
 
 SCHEMA = 1
@@ -235,6 +236,28 @@ def _whole_lines(descriptor: int) -> int:
     return 0
 
 
+def check_target(path: Path | str) -> None:
+    """Refuses a file that records cannot be added to, before anything is measured.
+
+    Raises:
+        DataError: It is a folder, compressed, or holds something else.
+    """
+    path = Path(path)
+    if path.suffix == ".gz":
+        raise DataError(f"{path} is compressed; append to a plain .jsonl file.")
+    try:
+        if path.exists():
+            with path.open("rb") as file:
+                _check_start(path, file.read(1))
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}.") from None
+
+
+def _check_start(path: Path, first: bytes) -> None:
+    if first not in (b"", b"{"):
+        raise DataError(f"{path} is no records file, so nothing is added to it: name another file.")
+
+
 def append_record(path: Path | str, record: MeasuredRecord) -> None:
     """Adds one line in one write, so that a kill leaves a whole line or one torn tail.
 
@@ -251,6 +274,7 @@ def append_record(path: Path | str, record: MeasuredRecord) -> None:
         raise DataError(f"cannot write {path}: {error.strerror}.") from None
     try:
         with _locked(descriptor):
+            _check_start(path, os.read(descriptor, 1))
             whole = _whole_lines(descriptor)
             os.ftruncate(descriptor, whole)
             if os.write(descriptor, data) != len(data):
@@ -293,15 +317,18 @@ def read_records(path: Path | str, notes: list[str] | None = None) -> tuple[Meas
         if not line.strip():
             continue
         try:
-            records.append(MeasuredRecord.from_dict(json.loads(line)))
+            records.append(MeasuredRecord.from_dict(read_json(line)))
         except (ValueError, RecursionError, DataError) as error:
             raise DataError(f"{path} line {number} cannot be used: {error}") from None
     return tuple(records)
 
 
 def write_gzip(path: Path | str, records: Iterable[MeasuredRecord]) -> int:
-    """Writes records compactly, byte for byte the same for the same records; returns the bytes."""
+    """Writes records compactly, byte for byte the same for the same records; returns the bytes.
+
+    The file appears whole or not at all.
+    """
     data = "".join(record.to_json() + "\n" for record in records).encode()
     packed = gzip.compress(data, compresslevel=9, mtime=0)
-    Path(path).write_bytes(packed)
+    write_whole(path, packed)
     return len(packed)

@@ -107,7 +107,7 @@ def measure_model(
         base = base_record(spec, batch_size, image_size, seq_len, workload, place)
         try:
             return _measured(base, workload, place, effort)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 return dataclasses.replace(base, status="oom", error=_first_line(error))
             if isinstance(error, PreNetError) or _is_trace_error(error):
