@@ -127,8 +127,12 @@ def reason_of(error: Exception) -> str:
 
 
 def trace_key(key: GraphKey, batch_size: int) -> OpGraph:
-    """Builds and traces one model at one batch size."""
-    from tracing import trace, zoo
+    """Builds and traces one model at one batch size.
+
+    Raises:
+        TraceError: The model cannot be built or traced, or its code ends the process.
+    """
+    from tracing import TraceError, trace, zoo
 
     model, args, kwargs = zoo.build(
         key.model,
@@ -138,7 +142,10 @@ def trace_key(key: GraphKey, batch_size: int) -> OpGraph:
         mode=key.mode,
         attention=key.attention,
     )
-    return trace(model, args, kwargs, backend="record")
+    try:
+        return trace(model, args, kwargs, backend="record")
+    except SystemExit as stop:
+        raise TraceError(f"the code of '{key.model}' ends the process: {stop!r}") from None
 
 
 def trace_sizes(key: GraphKey, batch_sizes: Sequence[int]) -> Graphs:

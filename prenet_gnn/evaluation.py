@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prenet_gnn.errors import DataError
+from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.metrics import Scores, summary
 
 if TYPE_CHECKING:
@@ -177,4 +177,6 @@ def run_evaluation(
         return evaluate_records(predictor, records)
     if fold is not None:
         return evaluate_fold(fold, config=config, changes=changes, data=data, seed=seed)
+    if config is not None or changes or seed:
+        raise ConfigError("training settings and seeds are for --fold: name the fold to leave out.")
     return stored_report(predictor.checkpoint.facts)

@@ -8,6 +8,8 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from prenet_gnn.errors import ConfigError
+from prenet_gnn.questions import is_whole
 from prenet_gnn.units import bytes_text, rate_text, time_text
 from prenet_gnn.workload import Workload
 
@@ -85,6 +87,8 @@ class Prediction:
 
     def by_module(self, depth: int = 2) -> dict[str, float]:
         """Seconds per module path cut to `depth` names, costliest first; they sum to `seconds`."""
+        if not is_whole(depth) or depth < 0:
+            raise ConfigError(f"depth must be a whole number of at least 0, not {depth!r}.")
         return self._grouped(lambda call: ".".join(call.module.split(".")[:depth]) or "(root)")
 
     def by_operator(self) -> dict[str, float]:

@@ -24,6 +24,7 @@ from prenet_gnn.model.batch import Sample, collate
 from prenet_gnn.model.device import DEVICE, FORMATS, device_vector, format_of, run_vector
 from prenet_gnn.outside import Seen
 from prenet_gnn.prediction import CallShare, Prediction
+from prenet_gnn.questions import check_graph, check_workload
 from prenet_gnn.training.latents import device_key, framework_key, host_key
 from prenet_gnn.workload import Workload
 
@@ -94,6 +95,8 @@ class Predictor:
             One prediction for each position of the longest argument.
         """
         listed = _aligned(graphs, hardware, workloads or Workload())
+        for _, _, each in listed:
+            check_workload(each)
         questions = [(g, _device(h), w) for g, h, w in listed]
         samples = [self._sample(*question) for question in questions]
         result: list[Prediction] = []
@@ -318,8 +321,7 @@ def _template(graph: OpGraph, precision: str) -> Template:
 
 def encoded_graph(graph: OpGraph, precision: str) -> Encoded:
     """The graph's arrays under a precision, computed once per graph."""
-    if not graph.nodes:
-        raise PreNetError("the graph has no operators: there is nothing to predict.")
+    check_graph(graph)
     cache, key = _cache(graph), ("encoded", precision)
     if key not in cache:
         template = _template(graph, precision)

@@ -22,6 +22,8 @@ PHASES = (
     "optimizer",
     "postprocess",
 )
+# What only training does.
+TRAINING_PHASES = ("zero_grad", "loss", "backward", "optimizer")
 DEFAULT_FRAMEWORK = "torch-2.9.1"
 
 
@@ -44,8 +46,9 @@ class Workload:
         channels_last: NHWC memory layout.
         compiled: Run through `torch.compile` (inductor).
         cudnn_benchmark: cuDNN searches for its fastest convolution kernels.
-        framework: Framework version as `torch-X.Y[.Z]`; empty takes the default for the time and
-            a wider interval, `torch-unknown` stands for a version of the past that nobody noted.
+        framework: Framework version as `torch-X.Y[.Z]` or `X.Y[.Z]`; empty takes the default for
+            the time and a wider interval, `torch-unknown` stands for a version of the past that
+            nobody noted.
         timed: Phases joined by `+` that a prediction sums; empty means the whole iteration.
     """
 
@@ -68,8 +71,31 @@ class Workload:
                 raise ConfigError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         if not isinstance(self.framework, str) or not isinstance(self.timed, str):
             raise ConfigError("framework and timed must be text.")
+        self._check_framework()
+        self._check_phases()
+
+    def _check_framework(self) -> None:
+        """A bare `2.9.1` is PyTorch's; what is no version of it would be ignored in silence."""
+        if re.match(r"\d+\.\d+", self.framework):
+            object.__setattr__(self, "framework", f"torch-{self.framework}")
+        unstated = not self.framework or self.framework.startswith("torch-unknown")
+        if not unstated and self.framework_version is None:
+            raise ConfigError(
+                f"framework '{self.framework}' is no version of PyTorch: write one as "
+                f"{DEFAULT_FRAMEWORK}, or torch-unknown."
+            )
+
+    def _check_phases(self) -> None:
         for phase in self.phases:
             _choose("timed phase", phase, PHASES)
+        twice = {phase for phase in self.phases if self.phases.count(phase) > 1}
+        if twice:
+            raise ConfigError(f"timed names the phase {', '.join(sorted(twice))} more than once.")
+        never = [phase for phase in self.phases if phase in TRAINING_PHASES]
+        if self.mode == "infer" and never:
+            raise ConfigError(
+                f"timed names {', '.join(never)}, which inference does not have: give mode train."
+            )
 
     @property
     def phases(self) -> tuple[str, ...]:

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
+from bad_files import DEVICES, fill
 
 from prenet_gnn.cli import main
 
-NET = """
-import torch
-
-def net(batch_size=2):
-    return torch.nn.Sequential(torch.nn.Linear(8, 4)), (torch.empty(batch_size, 8, device="meta"),)
-
-def no_tuple(batch_size=2):
-    return 3
-
-def empty(batch_size=2):
-    return torch.nn.Identity(), (torch.empty(batch_size, 8, device="meta"),)
-
-def wrong_shape(batch_size=2):
-    return torch.nn.Linear(9, 4), (torch.empty(batch_size, 8, device="meta"),)
-
-def stops(batch_size=2):
-    raise SystemExit("from the user's own code")
-
-not_callable = 3
-"""
-SYNTAX = "def net(:\n"
-BOOM = "raise RuntimeError('boom while importing')\n"
 TRACE, T4 = ("trace",), ("--hardware", "Tesla T4")
 PREDICT = ("predict", "net.py:net", *T4)
 COMPARE = ("compare", "net.py:net", "--devices", "Tesla T4")
@@ -56,7 +34,7 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
     ((*TRACE, "transformers:list.json"), ERROR, "list.json"),
     ((*TRACE, "net.py"), ERROR, "net.py"),
     ((*TRACE, "net.py:"), ERROR, "net.py"),
-    ((*TRACE, "net.py:nothing"), ERROR, "nothing"),
+    ((*TRACE, "net.py:nowhere"), ERROR, "has no function 'nowhere'"),
     ((*TRACE, "net.py:not_callable"), ERROR, "not_callable"),
     ((*TRACE, "net.py:no_tuple"), ERROR, "no_tuple"),
     ((*TRACE, "net.py:wrong_shape"), ERROR, "cannot trace Linear"),
@@ -68,6 +46,27 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
     ((*TRACE, "missing.json"), ERROR, "missing.json"),
     ((*TRACE, "list.json"), ERROR, "list.json"),
     ((*TRACE, "empty.json"), ERROR, "empty.json"),
+    *[
+        ((*TRACE, f"net.py:{name}"), ERROR, says)
+        for name, says in (
+            ("exits", "ends the process"),
+            ("endless", "recursion"),
+            ("needs_more", "required positional argument"),
+            ("wrong_name", "'inputs'"),
+            ("four_things", "must return model, (model, args)"),
+            ("the_class", "must return model, (model, args)"),
+            ("generator", "not generator"),
+            ("a_number", "not int"),
+            ("no_inputs", "returns a model without inputs"),
+            ("many_lines", "one two three"),
+            ("says_nothing", "ValueError"),
+            ("no_memory", "MemoryError"),
+        )
+    ],
+    (("predict", "net.py:nothing", *T4), ERROR, "no operators"),
+    (("compare", "net.py:nothing"), ERROR, "no operators"),
+    (("plan", "net.py:nothing", "--samples", "9"), ERROR, "no operators"),
+    (("predict", "net.py:no_sample", *T4), ERROR, "has no sample"),
     # sizes
     *[
         ((*TRACE, "net.py:net", "-b", n), ERROR, "batch_size must be")
@@ -122,7 +121,24 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
     ],
     (("hardware", "GTX 0"), ERROR, "GTX 0"),
     (("hardware", "list.json"), ERROR, "fields of one device"),
+    *[(("predict", "net.py:net", "--hardware", f), ERROR, s) for f, (_, s) in DEVICES.items()],
+    *[(("hardware", name), ERROR, says) for name, (_, says) in DEVICES.items()],
+    # what a run can't be
+    *[
+        ((*PREDICT, "--framework", name), ERROR, "is no version of PyTorch")
+        for name in ("banana", "torch-", "torch-2", "tensorflow-1.10", "-1.0")
+    ],
+    ((*PREDICT, "--timed", "forward+forward"), ERROR, "forward more than once"),
+    ((*PREDICT, "--mode", "infer", "--timed", "backward"), ERROR, "inference does not have"),
+    ((*PREDICT, "--report", "p.txt"), ERROR, "name it p.html"),
+    ((*PREDICT, "--report", "missing/p.html"), ERROR, "missing/p.html: No such file"),
+    ((*PREDICT, "-o", "/dev/full"), ERROR, "/dev/full: No space left"),
+    ((*PREDICT, "--devices-per-node", "0"), ERROR, "between 1 and 16"),
     # tables
+    *[
+        (("predict", "--table", "jobs.csv", *words), USAGE, "")
+        for words in (T4, ("-b", "4"), ("--precision", "fp16"), ("--report", "r.html"))
+    ],
     (("predict", "--table", "missing.csv"), ERROR, "missing.csv"),
     (("predict", "--table", "folder.py"), ERROR, "folder.py"),
     (("predict", "--table", "net.py"), ERROR, "lacks the column"),
@@ -151,6 +167,13 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
     ((*PLAN, "--precision", "fp23"), ERROR, "fp23"),
     ((*PLAN, "--trials", "0"), ERROR, "trials"),
     ((*PLAN, "--optimizer", "x"), ERROR, "optimizer 'x'"),
+    ((*PLAN, "--seed", "-1"), ERROR, "seed must be between 0"),
+    ((*PLAN, "--seed", "9" * 30), ERROR, "seed must be between 0"),
+    ((*PLAN, "--epochs", "9" * 30), ERROR, "epochs must be between 0"),
+    ((*PLAN, "--samples", "9" * 30), ERROR, "samples must be between 0"),
+    ((*PLAN, "--price", "Tesla T4=1", "--price", "Tesla T4=2"), ERROR, "given twice"),
+    ((*PLAN, "--global-batch", "7", "-b", "2"), ERROR, "must divide the global batch 7"),
+    ((*PLAN, "--framework", "banana"), ERROR, "is no version of PyTorch"),
     (("plan", "net.py:net", "--samples", "many"), USAGE, ""),
     # measure, check, calibrate
     *[
@@ -161,6 +184,7 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
             (("--image-size", "-1"), ERROR, "image_size must be"),
             (("--iterations", "0"), USAGE, ""),
             (("--threads", "0"), USAGE, ""),
+            (("--threads", "100000"), USAGE, ""),
             (("--device", "tpux"), ERROR, "not known"),
             (("--device", "meta"), ERROR, "cannot be measured"),
             (("--device", "cuda:99"), ERROR, "CUDA device"),
@@ -169,6 +193,15 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
             (("-o", "m.jsonl.gz"), ERROR, "compressed"),
         )
     ],
+    ((*MEASURE, "-o", "net.py"), ERROR, "net.py is no records file"),
+    ((*CHECK, "-o", "net.py"), ERROR, "net.py is no records file"),
+    ((*MEASURE, "-o", "folder.py"), ERROR, "folder.py: Is a directory"),
+    ((*MEASURE, "--minutes", "3"), USAGE, ""),
+    *[
+        (("measure", "--sweep", "small", "-o", "m.jsonl", "--minutes", minutes), USAGE, "")
+        for minutes in ("-1", "0", "nan", "soon")
+    ],
+    (("measure", "net.py:exits", "--device", "cpu"), ERROR, "net.py:exits stopped"),
     (("measure",), USAGE, ""),
     (("measure", "--sweep", "none"), USAGE, ""),
     (("measure", "net:mlpp", "--device", "cpu"), ERROR, "Did you mean 'net:mlp'"),
@@ -189,6 +222,45 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
     (("train", "-o", "w"), ERROR, "no folder with measured data"),
     (("train", "-o", "w", "--data", "missing"), ERROR, "does not exist"),
     (("train", "-o", "w", "--data", "weights"), ERROR, "has no measurements.csv.gz"),
+    *[
+        (("train", "-o", "w", "--data", "weights", "--set", change), ERROR, says)
+        for change, says in (
+            ("train.learning_rate=nan", "at least"),
+            ("train.learning_rate=inf", "at most"),
+            ("train.epochs=0", "at least 1"),
+            ("train.epochs=1.5", "a whole number"),
+            ("train.epochs=true", "a whole number"),
+            ("train.optimizer=x", "Allowed: adamw, muon"),
+            ("model.hidden=-1", "at least 1"),
+            ("train=1", "a table of settings"),
+            ("a.b.c=1", "unknown settings: a"),
+        )
+    ],
+    (("train", "-o", "w", "--set", "members=2", "--set", "members.x=1"), ERROR, "is no table"),
+    (("train", "-o", "w", "--seed", "-1", "--data", "weights"), ERROR, "train.seed must be"),
+    (("train", "-o", "net.py", "--data", "weights"), ERROR, "'net.py' is a file"),
+    (("train", "latin.toml", "-o", "w"), ERROR, "'latin.toml' is no TOML"),
+    *[
+        (("tune", "-o", "t", *words), ERROR, says)
+        for words, says in (
+            (("--trials", "0"), "trials must be"),
+            (("--workers", "0"), "workers must be"),
+            (("--rows", "0"), "rows must be between 2"),
+            (("--fold", "9"), "fold must be between 0 and 4"),
+            (("--seed", "-1"), "seed must be between 0"),
+            (("--epochs", "0"), "epochs must be"),
+            (("--pruner", "x"), "Allowed: median"),
+            (("--set", "x"), "is no change"),
+            (("--storage", "x"), "no folder with measured data"),
+            ((), "no folder with measured data"),
+            (("--data", "weights"), "has no measurements.csv.gz"),
+        )
+    ],
+    (("tune",), USAGE, ""),
+    (("tune", "missing.toml", "-o", "t"), ERROR, "missing.toml"),
+    (("evaluate", "--config", "missing.toml"), ERROR, "are for --fold"),
+    (("evaluate", "--seed", "3"), ERROR, "are for --fold"),
+    (("evaluate", "--set", "train.epochs=1"), ERROR, "are for --fold"),
     (("evaluate", "missing.jsonl"), ERROR, "missing.jsonl"),
     (("evaluate", "--fold", "9"), USAGE, ""),
     (("evaluate", "--weights", "missing"), ERROR, "missing"),
@@ -209,16 +281,7 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a good model and files that are no use."""
-    folder = tmp_path_factory.mktemp("lab")
-    for name, text in (("net.py", NET), ("syntax.py", SYNTAX), ("boom.py", BOOM)):
-        (folder / name).write_text(text)
-    (folder / "empty.json").write_text("")
-    (folder / "list.json").write_text("[1, 2]\n")
-    (folder / "jobs.csv").write_text("model,batch_size,hardware\nnet.py:net,2,Tesla T4\n")
-    (folder / "folder.py").mkdir()
-    (folder / "weights").mkdir()
-    return folder
+    return fill(tmp_path_factory.mktemp("lab"))
 
 
 def _files(folder: Path) -> set[str]:
@@ -254,19 +317,3 @@ def test_bad_words(
         assert len(lines) == 1, error
         assert lines[0].startswith("prenet: ") and "internal error" not in lines[0]
         assert says in lines[0]
-
-
-def test_a_folder_without_permission(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shut = lab / "shut"
-    shut.mkdir(exist_ok=True)
-    shut.chmod(0o500)
-    try:
-        (shut / "probe").touch()
-        (shut / "probe").unlink()
-        pytest.skip("this user may write everywhere")
-    except PermissionError:
-        assert main(["trace", f"{lab}/net.py:net", "-o", str(shut / "g.json")]) == ERROR
-        assert "shut" in capsys.readouterr().err
-    finally:
-        shut.chmod(0o700)
-        shutil.rmtree(shut)

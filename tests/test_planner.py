@@ -12,6 +12,7 @@ from prenet_gnn.planner import PlanError, PlanRequest, compare, plan
 from prenet_gnn.planner.comparison import front
 from prenet_gnn.planner.prices import hourly_rates, parse_prices
 from prenet_gnn.workload import Workload
+from tracing import OpGraph, OpNode, Source, TensorSpec
 
 GIB = 2**30
 HALF = ("amp_fp16", "amp_bf16", "fp16", "bf16")
@@ -39,16 +40,17 @@ DEVICES = (FAST, SLOW, SMALL, OLD)
 PRICES = {"Fast": 36.0, "Slow": 0.36, "Small": 3.6}
 
 
-class Graph:
-    """A graph that only knows its batch size; one sample needs one GiB in float32."""
+SPEC = TensorSpec((8,))
+RELU = OpNode(
+    0, "relu", "aten.relu.default", "pointwise", "", (Source("input", name="x"),), (SPEC,), (SPEC,)
+)
 
-    nodes: tuple = ()
 
-    parameters: tuple = ()
-    mode = "infer"
+class Graph(OpGraph):
+    """A graph of one call that only knows its batch size; a sample needs one GiB in float32."""
 
-    def __init__(self, batch_size):
-        self.batch_size = batch_size
+    def __init__(self, batch_size, nodes=(RELU,), **others):
+        super().__init__(nodes, batch_size=batch_size, **{"mode": "infer", **others})
 
     def with_batch_size(self, batch_size):
         return Graph(batch_size)

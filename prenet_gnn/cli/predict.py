@@ -60,6 +60,8 @@ def predict(
     if table is not None:
         if report is not None or devices_per_node != 1:
             raise typer.BadParameter("--report and --devices-per-node are for one model, no table")
+        if hardware is not None or shape != ShapeOptions() or run != RunOptions():
+            raise typer.BadParameter("sizes, settings and devices are columns of the table")
         _predict_table(table, source, workers, output, json)
         return
     assert model is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prenet_gnn.errors import ConfigError, PreNetError
 from prenet_gnn.planner.prices import Rate, hourly_rates
 from prenet_gnn.planner.settings import unsupported_reason
+from prenet_gnn.questions import check_graph, check_workload, is_whole
 from prenet_gnn.workload import Workload
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ def compare(
     """
     if sort not in SORTS:
         raise ConfigError(f"sort '{sort}' is not known. Allowed: {', '.join(SORTS)}.")
+    check_graph(graph)
+    check_workload(workload)
+    if samples is not None and not (is_whole(samples) and samples > 0):
+        raise ConfigError(f"samples must be a whole number above zero, not {samples!r}.")
     chosen = choose_devices(devices)
     known = hourly_rates(chosen, prices)
     skipped = {d.name: reason for d in chosen if (reason := unsupported_reason(d, workload))}
@@ -107,11 +112,13 @@ def compare(
 
 def choose_devices(devices: Sequence[str | Hardware] | None) -> list[Hardware]:
     """Looks up devices by name, each once; the whole catalogue if None."""
-    from prenet_gnn.hardware import get_hardware, list_hardware
+    from prenet_gnn.hardware import Hardware, get_hardware, list_hardware
 
     if devices is None:
         return list(list_hardware())
-    found = [get_hardware(each) if isinstance(each, str) else each for each in devices]
+    if isinstance(devices, str) or not len(devices):
+        raise ConfigError(f"devices must be a list of names, or None for all; not {devices!r}.")
+    found = [each if isinstance(each, Hardware) else get_hardware(each) for each in devices]
     return list({device.name: device for device in found}.values())
 
 

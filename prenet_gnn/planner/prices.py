@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prenet_gnn.errors import ConfigError
+from prenet_gnn.questions import is_number
 
 if TYPE_CHECKING:
     from prenet_gnn.hardware import Hardware
@@ -33,8 +34,10 @@ def hourly_rates(
     from prenet_gnn.hardware import get_hardware, prices
 
     given: dict[str, Rate] = {}
+    if not isinstance(overrides or {}, Mapping):
+        raise ConfigError(f"prices must be a dict of dollars per hour by name, not {overrides!r}.")
     for name, usd_per_hour in (overrides or {}).items():
-        if not (math.isfinite(usd_per_hour) and usd_per_hour >= 0):
+        if not is_number(usd_per_hour) or not (math.isfinite(usd_per_hour) and usd_per_hour >= 0):
             raise ConfigError(f"the price of {name} must be zero or more, not {usd_per_hour}.")
         given[get_hardware(name).name] = Rate(usd_per_hour, "given by the user")
     found: dict[str, Rate] = {}
@@ -53,12 +56,16 @@ def parse_prices(texts: list[str]) -> dict[str, float]:
     prices: dict[str, float] = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
+        name = name.strip()
         try:
-            prices[name.strip()] = float(number)
+            price = float(number)
         except ValueError:
             equals = ""
-        if not equals or not name.strip():
+        if not equals or not name:
             raise ConfigError(
                 f"price '{text}' is not understood. Write NAME=USD_PER_HOUR, as 'Tesla T4=0.35'."
             )
+        if name in prices:
+            raise ConfigError(f"the price of {name} is given twice.")
+        prices[name] = price
     return prices

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.planner.limits import Limits
 from prenet_gnn.planner.parallel import check_devices
+from prenet_gnn.questions import is_number, is_whole
 from prenet_gnn.workload import PRECISIONS
 
 OBJECTIVES = ("time", "cost", "energy")
 SAMPLERS = ("auto", "grid", "nsga2", "none")
+# More samples would take years on every device and overflow what is computed from them.
+LARGEST = {"samples": 10**15, "epochs": 10**6, "seed": 2**32 - 1}
 BATCH_SIZES = tuple(2**power for power in range(13))
 
 
@@ -64,12 +67,17 @@ class PlanRequest:
         if self.sampler not in SAMPLERS:
             allowed = ", ".join(SAMPLERS)
             raise ConfigError(f"sampler '{self.sampler}' is not known. Allowed: {allowed}.")
+        self._check_types()
         check_devices(self.devices_per_node)
         for name in ("samples", "epochs", "global_batch", "budget_usd", "deadline_s", "trials"):
             value = getattr(self, name)
             # `not (value > 0)` also refuses NaN
             if value is not None and not (value > 0):
                 raise ConfigError(f"{name} must be above zero, not {value}.")
+        for name, most in LARGEST.items():
+            value = getattr(self, name)
+            if not 0 <= value <= most:
+                raise ConfigError(f"{name} must be between 0 and {most:,}, not {value:,}.")
         for batch_size in self.batch_sizes:
             if batch_size < 1:
                 raise ConfigError(f"batch sizes must be one or more, not {batch_size}.")
@@ -77,6 +85,24 @@ class PlanRequest:
         if unknown:
             allowed = ", ".join(PRECISIONS)
             raise ConfigError(f"precision '{unknown[0]}' is not known. Allowed: {allowed}.")
+
+    def _check_types(self) -> None:
+        for name in ("precisions", "devices", "batch_sizes"):
+            if isinstance(getattr(self, name), str):
+                raise ConfigError(f"{name} must be a tuple, not the text {getattr(self, name)!r}.")
+        counts = {n: getattr(self, n) for n in ("samples", "epochs", "seed", "devices_per_node")}
+        counts |= {"global_batch": self.global_batch or 1, "trials": self.trials}
+        counts |= {f"batch_sizes[{i}]": size for i, size in enumerate(self.batch_sizes)}
+        wrong = [name for name, value in counts.items() if not is_whole(value)]
+        if wrong:
+            raise ConfigError(f"{wrong[0]} must be a whole number, not {counts[wrong[0]]!r}.")
+        for name in ("budget_usd", "deadline_s"):
+            value = getattr(self, name)
+            if value is not None and not is_number(value):
+                raise ConfigError(f"{name} must be a number, not {value!r}.")
+        for name in ("compiled", "checkpointing"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} is empty: allow True, False or both.")
 
     @property
     def limits(self) -> Limits:

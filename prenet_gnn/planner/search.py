@@ -17,6 +17,7 @@ from prenet_gnn.planner.limits import Key, PlanError, bindings, nothing_fits
 from prenet_gnn.planner.request import PlanRequest
 from prenet_gnn.planner.settings import Option
 from prenet_gnn.planner.space import Answer, Candidate, Space
+from prenet_gnn.questions import check_graph
 
 if TYPE_CHECKING:
     from prenet_gnn.predictor import Predictor
@@ -91,6 +92,7 @@ def plan(graph: OpGraph, predictor: Predictor, workload: Workload, request: Plan
     Raises:
         PlanError: Nothing fits; the message names the limit that binds.
     """
+    check_graph(graph)
     answers, sampler = _searched(Space(graph, predictor, workload, request), request)
     options = [answer.option for answer in answers if answer.fits]
     within = [option for option in options if request.limits.allow(option)]

@@ -75,12 +75,14 @@ def load_config(
             data = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"cannot read '{path}': {error.strerror}.") from None
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
             raise ConfigError(f"'{path}' is no TOML: {error}.") from None
     for change in changes:
         _apply(data, change)
     config = RunConfig.from_dict(data)
-    return config if seed is None else replace(config, train=replace(config.train, seed=seed))
+    if seed is None:
+        return config
+    return replace(config, train=TrainConfig.from_dict({**config.train.to_dict(), "seed": seed}))
 
 
 def _apply(data: dict[str, Any], change: str) -> None:
@@ -94,6 +96,8 @@ def _apply(data: dict[str, Any], change: str) -> None:
     *path, last = name.strip().split(".")
     for part in path:
         data = data.setdefault(part, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"'{part}' in '{change}' is no table of settings.")
     data[last] = value
 
 
@@ -159,6 +163,8 @@ def run_training(
     `torchrun` share the rows of every step.
     """
     settings = load_config(config, changes, seed)
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"'{output}' is a file: name a folder for the weights.")
     rows = prepare_rows(data)
     operators = prepare_operators(data) if settings.train.operators_per_step else None
     everything = np.arange(len(rows))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prenet_gnn.errors import DataError
+from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.training.encoding import Store
 from prenet_gnn.training.folds import Fold, joint_fold
 from prenet_gnn.training.rows import Rows, load_rows
@@ -43,6 +43,14 @@ class ProxyConfig:
     validation_rows: int = 1000
     largest_graph: int = 200
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks what would only fail after the data is read."""
+        limits = {"fold": (0, 4), "rows": (2, 10**9), "validation_rows": (2, 10**9)}
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name} must be between {low} and {high:,}, not {value}.")
 
 
 @dataclass(frozen=True)

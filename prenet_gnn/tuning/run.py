@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from prenet_gnn.data.tables import find_data_dir
 from prenet_gnn.errors import ConfigError, PreNetError
-from prenet_gnn.tuning.proxy import prepare_proxy
+from prenet_gnn.tuning.proxy import ROWS, prepare_proxy
 from prenet_gnn.tuning.report import write_report
 from prenet_gnn.tuning.settings import FILE, TuneConfig
 from prenet_gnn.tuning.storage import open_study, storage_address
@@ -39,6 +40,8 @@ def run_tuning(
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, not {workers}.")
     _check_same(folder, config)
+    if not (folder / PROXY / ROWS).exists():
+        find_data_dir(data)  # without data nothing is left behind
     address = storage_address(config.storage, folder)
     study = open_study(address, config.directions)
     prepare_proxy(folder / PROXY, config.proxy, data)

@@ -49,6 +49,8 @@ class TuneConfig:
         for name in ("epochs", "trials"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed must be between 0 and {2**32 - 1:,}, not {self.seed}.")
 
     @property
     def directions(self) -> tuple[str, ...]:
