@@ -20,18 +20,25 @@ def data_dir() -> Path:
     return folder
 
 
-# A worker of a study whose trials take a tenth of a second and tell a log when they end.
+# A worker of a study whose trials tell a log when they end; after every second one they wait until
+# a worker has been killed, three times, so that no kill depends on how fast the machine is.
 TOY_WORKER = """
 import sys, time
+from pathlib import Path
 from prenet_gnn.tuning import trials
 from prenet_gnn.tuning.storage import open_study
 
 address, log, number, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 trials.UNSIGNED_S = 0.5
 
+def lines(path):
+    return len(Path(path).read_text().splitlines()) if Path(path).exists() else 0
+
 def objective(trial):
     x = trial.suggest_float("x", -1.0, 1.0)
     time.sleep(0.1)
+    while (kills := lines(log + ".kills")) < 3 and lines(log) >= 2 * (kills + 1):
+        time.sleep(0.05)
     with open(log, "a") as file:
         file.write(f"{trial.number}\\n")
     return x * x
@@ -63,6 +70,7 @@ def study_with_killed_workers(tmp_path):
                 if process.poll() is None:
                     process.kill()
                     killed.append(process.pid)
+                    log.with_name("log.kills").write_text("killed\n" * len(killed))
 
         study = open_study(address)
         supervise(study, spawn, 2, kill_some)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,10 +17,16 @@ import torch
 from prenet_gnn.calibration import Calibration
 from prenet_gnn.checkpoint import load_checkpoint, save_checkpoint
 from prenet_gnn.cli import main
+from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.errors import PreNetError
+from prenet_gnn.features.encode import encode
+from prenet_gnn.features.template import build_template
 from prenet_gnn.files import write_whole
 from prenet_gnn.measuring import MeasuredRecord, append_record, read_records
-from tracing import OpGraph, TraceError, trace
+from prenet_gnn.measuring.records import write_gzip
+from prenet_gnn.training.encoding import EntryKey, Store
+from tracing import BATCH_MARKER, OpGraph, TraceError, trace
+from tracing.report import write_graph
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL_DISK = 64 * 1024
@@ -40,9 +47,9 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-def _graph() -> OpGraph:
+def _graph(batch_size: int = 2) -> OpGraph:
     layers = [torch.nn.Linear(4, 4) for _ in range(100)]
-    return trace(torch.nn.Sequential(*layers), (torch.empty(2, 4),))
+    return trace(torch.nn.Sequential(*layers), (torch.empty(batch_size, 4),))
 
 
 def _big_calibration() -> Calibration:
@@ -50,11 +57,32 @@ def _big_calibration() -> Calibration:
     return Calibration("CPU", 3, names, tuple((0.01,) * 60 for _ in range(60)), 0.05)
 
 
+def _encoded() -> Store:
+    store = Store()
+    template = build_template(_graph(BATCH_MARKER), "fp32")
+    for batch_size in range(1, 200):
+        key = EntryKey(GraphKey("torchvision", "net"), "fp32", batch_size)
+        store.entries[key] = encode(template, batch_size, "fp32")
+    return store
+
+
+def _records() -> list[MeasuredRecord]:
+    rng = random.Random(0)
+    samples = [tuple(rng.random() for _ in range(200)) for _ in range(100)]
+    return [MeasuredRecord("net:mlp", 2, seconds=0.1, samples_s=each) for each in samples]
+
+
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "result": ("r.txt", lambda path: write_whole(path, "y" * SMALL_DISK)),
     "graph": ("g.json", lambda path: _graph().to_json(path)),
     "calibration": ("c.json", lambda path: _big_calibration().save(path)),
     "weights": ("weights", lambda path: save_checkpoint(load_checkpoint(), path)),
+    **{
+        f"graph as {end}": (f"g.{end}", lambda path: write_graph(_graph(), path))
+        for end in ("csv", "graphml", "dot", "html")
+    },
+    "encoded graphs": ("e.npz", lambda path: _encoded().save(path)),
+    "records": ("m.jsonl.gz", lambda path: write_gzip(path, _records())),
 }
 
 
