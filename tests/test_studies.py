@@ -32,7 +32,7 @@ from prenet_gnn.features.encode import Encoded
 from prenet_gnn.tuning.space import nested
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
-STUDIES = ("compare", "tuning", "ablations", "prenet_layers", "search_architecture")
+STUDIES = ("compare", "tuning", "ablations", "prenet_layers", "search_architecture", "speed")
 
 
 @pytest.mark.parametrize("name", STUDIES)
