@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import process_time
 
 from experiments.tracing_tables.common import Row, Study, counted
-from experiments.tracing_tables.coverage import TRANSFORMERS, sequence
+from experiments.tracing_tables.coverage import TRANSFORMERS, small
 from experiments.tracing_tables.flops import NAMES
 from tracing import BATCH_MARKER, OpGraph, trace, zoo
 from tracing.zoo.transformers_models import READ_VALUES
@@ -21,8 +21,10 @@ def keys() -> list[str]:
 
 def _trace(name: str, batch: int) -> OpGraph:
     library, _, short = name.partition(":")
-    length = sequence(short) if library == "transformers" else None
-    model, args, kwargs = zoo.build(name, batch_size=batch, mode="train", seq_len=length)
+    if library == "transformers":
+        model, args, kwargs = small(short, batch)
+    else:
+        model, args, kwargs = zoo.build(name, batch_size=batch, mode="train")
     return trace(model, args, kwargs, backend="record")
 
 

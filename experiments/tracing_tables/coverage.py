@@ -103,20 +103,19 @@ def build(key: str) -> tuple[Any, Any, Any]:
     if key in DIFFUSION:
         return library_model(name)
     if group == "transformers":
-        return _small(name)
+        return small(name)
     detects = any(word in name for word in ("rcnn", "retinanet", "fcos", "ssd"))
     size = DETECTION_SIZE if group == "torchvision" and detects else None
     return zoo.build(key, batch_size=2, mode="train", image_size=size)
 
 
-def sequence(name: str) -> int | None:
-    """Tokens of a model of transformers; None takes its default."""
-    return LENGTHS.get(name, SEQUENCE)
-
-
-def _small(name: str) -> tuple[Any, Any, Any]:
+def small(name: str, batch_size: int = 2) -> tuple[Any, Any, Any]:
     """A model of transformers with few layers, or as it is where it has no such setting."""
-    options: dict[str, Any] = {"batch_size": 2, "mode": "train", "seq_len": sequence(name)}
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "mode": "train",
+        "seq_len": LENGTHS.get(name, SEQUENCE),
+    }
     import transformers
 
     if name in transformers.CONFIG_MAPPING:
