@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +32,11 @@ class Report:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The scores as plain data."""
-        rows = [{"split": s, "predictor": p, **scores.to_dict()} for s, p, scores in self.scores]
+        """The scores as plain data; None where too few rows give no figure."""
+        rows = [
+            {"split": s, "predictor": p, **{n: _known(v) for n, v in scores.to_dict().items()}}
+            for s, p, scores in self.scores
+        ]
         return {"scores": rows, **self.facts}
 
     def __str__(self) -> str:
@@ -47,6 +51,11 @@ class Report:
             )
         lines.extend(f"{name}: {value}" for name, value in self.facts.items())
         return "\n".join(lines)
+
+
+def _known(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def pooled(rows: Rows, chosen: np.ndarray) -> pd.DataFrame:

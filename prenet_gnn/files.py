@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-def read_json(text: str) -> Any:
+def read_json(text: str | bytes) -> Any:
     """Reads JSON; a key that stands twice in an object is an error, since one value would be lost.
 
     Raises:

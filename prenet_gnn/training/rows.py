@@ -149,6 +149,6 @@ def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -
         seconds=kept.step_s.to_numpy(dtype=float),
         forward_s=kept.forward_s.to_numpy(dtype=float),
         backward_s=kept.backward_s.to_numpy(dtype=float),
-        weight=weight / weight.mean(),
+        weight=weight / weight.mean() if len(weight) else weight,
         store=store,
     )
