@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from experiments.tracing_tables import coverage, golden, speed
+from experiments import readme
+from experiments.tracing_tables import coverage, docs, golden, speed
 from experiments.tracing_tables.common import attempt, make
 from experiments.tracing_tables.kinds import all_kinds
 from tracing import trace
@@ -101,3 +102,9 @@ def test_costs_are_linear_in_nodes() -> None:
     short, long = speed.costs("chain of 1000"), speed.costs("chain of 10000")
     for column in ("cost_us_per_node", "saved_us_per_node"):
         assert long[column] < 2.5 * max(short[column], 1.0), column
+
+
+def test_readme_shows_what_the_result_file_says():
+    lines = docs.short()
+    assert any(line.startswith("| torchvision | ") for line in lines)
+    assert "\n".join(lines) in readme.README.read_text(encoding="utf-8")

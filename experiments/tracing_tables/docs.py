@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/tracing.md` from the files in `experiments/results/tracing`."""
+"""Writes the tables of `docs/tracing.md` and a short one into README, from their result files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from experiments.tracing_tables.peers import TOOLS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tracing.md"
 SHOWN = 8
+LIBRARIES = {
+    "timm": "all names of the measured data that the installed timm knows",
+    "torchvision": "`list_models()` without the quantised",
+    "transformers": "one model of each architecture, from a small configuration",
+}
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
@@ -120,8 +125,32 @@ def section(name: str) -> list[str]:
     ]
 
 
+def short() -> list[str]:
+    """README's table: how many models of each library are traced, all other groups as one."""
+    rows, about = load("coverage"), facts("coverage")
+    if not rows:
+        return ["Not measured yet: `python -m experiments.tracing_tables coverage`."]
+    found = groups(rows)
+    kinds = [row for name, some in found.items() if name not in LIBRARIES for row in some]
+    lines = [
+        (title, f"{sum(not row['error'] for row in some)} of {len(some)}", share)
+        for title, some, share in (
+            *((name, found[name], LIBRARIES[name]) for name in LIBRARIES if name in found),
+            ("hand-written", kinds, "inputs, regions, layers, graph networks, diffusion, LoRA"),
+        )
+    ]
+    missing = about["rows_wanted"] - about["rows"]
+    return [
+        *table(("models", "traced", "which"), lines),
+        "",
+        *([f"{missing} rows are still to be measured."] if missing else []),
+        f"`{about['command']}`, torch {about['versions']['torch']}.",
+    ]
+
+
 def write() -> Path:
-    """Writes every table into the page."""
+    """Writes every table into the page, and the short one into README."""
     for name in STUDIES:
         fill_table(name, "\n".join(section(name)), PAGE)
+    fill_table("traced", "\n".join(short()))
     return PAGE
