@@ -168,8 +168,10 @@ def growth(predictor: Predictor, size: Size) -> list[dict[str, Any]]:
     return found
 
 
-def child(words: Sequence[str]) -> tuple[float, int]:
-    """Seconds of the processor and peak memory in bytes of a command.
+def child(words: Sequence[str]) -> float:
+    """Seconds of the processor of a command.
+
+    Its peak memory cannot be told: Linux counts what the starting process held before.
 
     Raises:
         RuntimeError: The command failed.
@@ -181,7 +183,7 @@ def child(words: Sequence[str]) -> tuple[float, int]:
         if process.returncode:
             out.seek(0)
             raise RuntimeError(f"{' '.join(words)} failed: {out.read()[-500:]}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    return usage.ru_utime + usage.ru_stime
 
 
 def starts(graph: OpGraph, size: Size) -> list[dict[str, Any]]:
@@ -194,16 +196,9 @@ def starts(graph: OpGraph, size: Size) -> list[dict[str, Any]]:
             words = [str(path) if word == "GRAPH" else word for word in COMMANDS[name]]
             words += ["--hardware", DEVICE] if "predict" in words else []
             runs = [child(words) for _ in range(min(5, size.repeats))]
-            seconds = statistics.median(run[0] for run in runs)
+            seconds = statistics.median(runs)
             bare = found[0]["cpu_s"] if found else seconds
-            found.append(
-                {
-                    "command": name,
-                    "cpu_s": seconds,
-                    "over_import_torch": seconds / bare,
-                    "peak_bytes": max(run[1] for run in runs),
-                }
-            )
+            found.append({"command": name, "cpu_s": seconds, "over_import_torch": seconds / bare})
     return found
 
 
@@ -255,7 +250,7 @@ def show(found: dict[str, Any]) -> None:
     for row in found["starts"]:
         print(
             f"{row['command']}: {row['cpu_s']:.2f} s, {row['over_import_torch']:.2f} of a bare "
-            f"import of torch, {row['peak_bytes'] / 2**20:.0f} MiB"
+            "import of torch"
         )
 
 
