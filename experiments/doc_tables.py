@@ -132,6 +132,7 @@ def repeatability(result: dict[str, Any]) -> str:
             name,
             str(found["pairs"]),
             f"{found['median_difference']:.1%}",
+            f"{found['median_cpu_difference']:.1%}",
             f"{found['p90_difference']:.1%}",
             f"{found['bias']:+.1%}",
             f"{found['covered']:.0%}",
@@ -139,7 +140,10 @@ def repeatability(result: dict[str, Any]) -> str:
         for name, found in result.items()
         if isinstance(found, dict) and "pairs" in found
     ]
-    head = ("compared", "pairs", "medians differ by", "90% by less than", "bias", "spreads overlap")
+    head = (
+        "compared", "pairs", "medians differ by", "processor time by", "90% by less than", "bias",
+        "spreads overlap",
+    )  # fmt: skip
     return f"{table(head, rows)}\n\n{made(result)}"
 
 

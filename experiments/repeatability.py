@@ -49,6 +49,12 @@ class Pair:
         return self.second.seconds / self.first.seconds - 1.0
 
     @property
+    def cpu_difference(self) -> float:
+        """The same of the processor time of an iteration; zero where it was not recorded."""
+        a, b = self.first.cpu_s, self.second.cpu_s
+        return b / a - 1.0 if a and b else 0.0
+
+    @property
     def samples(self) -> int:
         """Iterations behind the median that has fewer of them."""
         return min(len(self.first.samples_s or ()), len(self.second.samples_s or ()))
@@ -79,6 +85,7 @@ def summary(pairs: Sequence[Pair]) -> dict[str, float]:
     return {
         "pairs": len(pairs),
         "median_difference": statistics.median(sizes),
+        "median_cpu_difference": statistics.median(abs(pair.cpu_difference) for pair in pairs),
         "p90_difference": sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))],
         "largest_difference": sizes[-1],
         "bias": statistics.median(pair.difference for pair in pairs),
@@ -145,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, found in result.items():
         print(name)
         for key, value in found.items():
-            print(f"  {key:<20}{value:>8.0f}" if key == "pairs" else f"  {key:<20}{value:>8.1%}")
+            print(f"  {key:<24}{value:>8.0f}" if key == "pairs" else f"  {key:<24}{value:>8.1%}")
     if arguments.write:
         facts = provenance(f"python -m experiments.repeatability {arguments.second.name}")
         write_result("repeatability", {**facts, **result})

@@ -29,8 +29,8 @@ SMALLEST_NORM = 1e-7
 class Muon(torch.optim.Optimizer):
     """Orthogonalised momentum for matrices (Jordan et al. 2024), in float32 and many at a time.
 
-    `torch.optim.Muon` works in bfloat16 and matrix by matrix, which takes a CPU without bfloat16
-    units ten times as long: a fifth of a training step of the small networks of this package.
+    `torch.optim.Muon` works in bfloat16 and matrix by matrix, which is slow on a CPU without
+    bfloat16 units; `pytest -m slow tests/test_benchmarks.py -k muon` compares the two.
     """
 
     def __init__(self, matrices: Iterable[torch.Tensor], lr: float, weight_decay: float) -> None:
