@@ -26,10 +26,18 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def _number(encoded: Encoded, name: str) -> np.ndarray:
-    column = len(KINDS) + NUMBERS.index(name)
+# Columns that tell how a call fills tiles and rows of an image, and what a compiler can fuse.
+_TILES = (
+    "pad_rows_128", "pad_cols_32", "pad_cols_128", "pad_inner_32", "log_space", "width_by_4",
+    "width_by_8",
+)  # fmt: skip
+_FUSION = ("fused_reads", "fused_share")
+
+
+def _number(encoded: Encoded, *names: str) -> np.ndarray:
+    columns = [len(KINDS) + NUMBERS.index(name) for name in names]
     numbers = encoded.numbers.copy()
-    numbers[:, column] = 0.0
+    numbers[:, columns] = 0.0
     return numbers
 
 
@@ -65,12 +73,24 @@ def mean_readout(encoded: Encoded) -> Encoded:
     return replace(encoded, counts=encoded.counts * share)
 
 
+def without_tiles(encoded: Encoded) -> Encoded:
+    """Calls whose tiles and image rows are unknown."""
+    return replace(encoded, numbers=_number(encoded, *_TILES))
+
+
+def without_fusion(encoded: Encoded) -> Encoded:
+    """Calls that do not know what a compiler can fuse."""
+    return replace(encoded, numbers=_number(encoded, *_FUSION))
+
+
 GRAPH_CHANGES = {
     "flops": without_flops,
     "memory": without_memory,
     "edges": without_edges,
     "tensor sizes": without_tensor_sizes,
     "mean": mean_readout,
+    "tiles": without_tiles,
+    "fusion": without_fusion,
 }
 
 

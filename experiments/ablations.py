@@ -65,6 +65,8 @@ ABLATIONS: dict[str, Change] = {
     "without partly filled waves": Change({"model.use_fill": False}),
     "without issue rate of memory traffic": Change({"model.use_issue": False}),
     "without rates for 1x1 and 3x3 convolutions": Change({"model.use_conv_classes": False}),
+    "without tiles and image rows": Change(rows="tiles"),
+    "without fused kernels": Change(rows="fusion"),
     "without hidden operator names": Change({"model.operator_dropout": 0.0}),
     "with device-relative correction": Change({"model.use_device_head": True}),
     "layer: GraphSAGE": Change({"model.conv": "sage"}),

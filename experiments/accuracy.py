@@ -37,6 +37,8 @@ SHIPPED = Path(__file__).parent / "configs" / "shipped.toml"
 SMALLEST_GROUP = 5
 # Steps of the distribution of errors that a result file keeps, for coverage on other folds.
 QUANTILES = 101
+# Beside the checkpoint of a run: predicted seconds of every split, for `experiments.ensemble`.
+PREDICTED = "predicted.npz"
 
 
 def groups(frame: pd.DataFrame, chosen: np.ndarray, log_ratio: np.ndarray, by: list[str]) -> Any:
@@ -100,6 +102,8 @@ def run(
         report=lambda epoch, figures: print(epoch, figures, flush=True),
     )
     predicted = {kind: predict_rows(fitted, rows, chosen) for kind, chosen in fold.test.items()}
+    if is_first():
+        np.savez(out.with_suffix("") / PREDICTED, **_arrays(predicted))
     command = f"python -m experiments.accuracy {_words(part, device)} --seed {seed}"
     result = {
         "fold" if joint else "protocol": part,
@@ -115,6 +119,11 @@ def run(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def _arrays(predicted: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The predictions, as `numpy.savez` takes them."""
+    return dict(predicted)
 
 
 def scored(rows: Rows, fold: Fold, predicted: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -253,3 +253,40 @@ def test_convolutions_run_at_rates_of_their_shape():
         net.rate_logits[FORMATS.index("fp32"), WINOGRAD] += 1.0
     changed = net(data).forward.detach() != before
     assert changed.tolist() == [False, True, False]
+
+
+def test_a_compiler_saves_the_traffic_between_fused_calls_and_no_other():
+    graph = graph_of(blocks=1)
+    encoded = sample(graph).encoded
+    kinds = [KINDS[i] for i in encoded.numbers[:, : len(KINDS)].argmax(axis=1)]
+    share = dict(
+        zip(kinds, encoded.numbers[:, len(KINDS) + NUMBERS.index("fused_share")], strict=True)
+    )
+    # norm -> relu -> add: the norm reads the convolution's output from memory, the sum is written
+    assert share["conv"] == 0
+    assert 0.4 < share["batch_norm"] < 0.5  # half of it, but for its weights
+    assert share["activation"] == 1
+    assert share["binary"] == pytest.approx(1 / 3, abs=0.01)
+    net = TimeGNN(ModelConfig(hidden=16)).eval()
+    eager, compiled = (
+        net(collate([sample(graph, compiled=flag)])).node[:, 0].detach().numpy()
+        for flag in (False, True)
+    )
+    saved = {
+        kind: after / before for kind, before, after in zip(kinds, eager, compiled, strict=True)
+    }
+    assert saved["conv"] == pytest.approx(1, abs=1e-5)
+    assert saved["activation"] < saved["batch_norm"] < 1
+    without = TimeGNN(ModelConfig(hidden=16, use_fusion=False)).eval()
+    same = without(collate([sample(graph, compiled=True)])).node[:, 0].detach().numpy()
+    np.testing.assert_allclose(same, eager, rtol=1e-5)
+
+
+def test_columns_tell_how_far_tiles_are_filled():
+    names = ("pad_rows_128", "pad_cols_32", "pad_cols_128", "pad_inner_32")
+    net = nn.Sequential(nn.Linear(48, 96, bias=False))
+    encoded = sample(trace(net, (torch.zeros(100, 48),))).encoded
+    found = {n: encoded.numbers[0, len(KINDS) + NUMBERS.index(n)] for n in names}
+    expected = {"rows_128": 128 / 100, "cols_32": 1, "cols_128": 128 / 96, "inner_32": 64 / 48}
+    for name, factor in expected.items():
+        assert found[f"pad_{name}"] == pytest.approx(np.log2(factor) / 4, abs=1e-5)

@@ -19,7 +19,7 @@ from prenet_gnn.features.template import build_template
 from prenet_gnn.metrics import mape
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.training.encoding import EntryKey, Store
-from prenet_gnn.training.fit import TrainConfig, fit, predict_rows
+from prenet_gnn.training.fit import Clusters, TrainConfig, fit, predict_rows
 from prenet_gnn.training.folds import joint_fold
 from prenet_gnn.training.optimizer import Muon
 from prenet_gnn.training.rows import load_rows
@@ -237,3 +237,35 @@ def test_muon_leaves_what_has_no_gradient():
     Muon(matrices, lr=0.1, weight_decay=0.0).step()
     assert not torch.equal(matrices[0], torch.ones(8, 8))
     assert torch.equal(matrices[1], torch.ones(8, 8))
+
+
+def test_rows_of_one_graph_are_drawn_together_and_each_as_often_as_alone(rows):
+    rng = np.random.default_rng(0)
+    chosen = np.array([0, 1, 2, 3, 6, 7])  # three rows of one graph, one, and two
+    weights = rows.weight[chosen] / rows.weight[chosen].sum()
+    for size in (1, 2, 3):
+        drawn = Clusters(rows, chosen, size).draw(rng, 60000)
+        for company in drawn[:50]:
+            assert len({rows.keys[i] for i in company}) == 1
+            assert len(set(company)) == len(company) <= size
+        counts = np.bincount(np.concatenate(drawn), minlength=12)[chosen]
+        assert abs(counts.sum() - 60000) < 2000
+        np.testing.assert_allclose(counts / counts.sum(), weights, rtol=0.05)
+
+
+def test_a_fit_with_companies_is_the_same_each_time(rows):
+    config = TrainConfig(
+        epochs=1, rows_per_epoch=12, batch_size=6, rows_per_graph=3, operators_per_step=0
+    )
+    one, two = (fit(rows, np.arange(12), EMPTY, SMALL, config) for _ in range(2))
+    for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(("factor", "kept"), [(1.0, 12), (1.019, 12), (0.9, 9), (np.nan, 12)])
+def test_rows_measured_on_another_network_are_left_out(rows, factor, kept):
+    frame = rows.frame.assign(params=[rows.store.entries[key].totals[1] for key in rows.keys])
+    frame.loc[3:5, "params"] *= factor  # the three rows of one network
+    found = load_rows(frame, [key.graph for key in rows.keys], rows.store)
+    assert len(found) == kept
+    assert ("net_64_4" in set(found.frame["model"])) == (kept == 12)

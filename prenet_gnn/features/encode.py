@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from prenet_gnn.features.fusion import fused_traffic
 from prenet_gnn.features.schema import describe, operator_index
 from prenet_gnn.features.template import Template
 from prenet_gnn.features.work import work_of
@@ -68,8 +69,10 @@ def encode(template: Template, batch_size: int, precision: str) -> Encoded:
     pairs = list(zip(nodes, template.lowered, strict=True))
     work = np.stack([work_of(n, low) for n, low in pairs]) if pairs else np.zeros((0, 8))
     numbers = [
-        describe(n, low, lies, w[0] + w[1], w[2] + w[3])
-        for (n, low), lies, w in zip(pairs, template.formats, work, strict=True)
+        describe(n, low, lies, w[0] + w[1], w[2] + w[3], fused_traffic(n, low, fusion, w[2]))
+        for (n, low), lies, w, fusion in zip(
+            pairs, template.formats, work, template.fusion, strict=True
+        )
     ]
     sizes = np.array([_out_bytes(n.output.numel, low.item_out) for n, low in pairs])
     edge_numbers = np.zeros((template.edges.shape[1], 3), dtype=np.float32)

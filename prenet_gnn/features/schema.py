@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracing import OpNode
     from tracing.memory_format import Format
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # Operators that get an embedding of their own; all others share one by kind.
 OPERATORS = tuple(
@@ -95,6 +95,8 @@ NUMBERS = (
     "differentiable", "needs_input_grad", "needs_weight_grad", "training", "rank", "item_in",
     "item_out", "casts", "log_intensity", "log_channels", "small_channels", "dilation",
     "last_in_plain", "converts_in_plain", "last_in_last", "converts_in_last", "taps", "per_sample",
+    "pad_rows_128", "pad_cols_32", "pad_cols_128", "pad_inner_32", "log_space", "width_by_4",
+    "width_by_8", "fused_reads", "fused_share",
 )  # fmt: skip
 WIDTH = len(KINDS) + len(NUMBERS)
 _KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
@@ -106,9 +108,23 @@ def size_log(value: float) -> float:
 
 
 def describe(
-    node: OpNode, low: Lowered, lies: tuple[Format, Format], flops: float, moved_bytes: float
+    node: OpNode,
+    low: Lowered,
+    lies: tuple[Format, Format],
+    flops: float,
+    moved_bytes: float,
+    fused: tuple[float, float] = (0.0, 0.0),
 ) -> np.ndarray:
     """Features of one call that no device enters.
+
+    Args:
+        node: The call.
+        low: Its number formats.
+        lies: Memory formats of its input in the plain and in the channels-last layout.
+        flops: Arithmetic, forward and backward.
+        moved_bytes: Memory traffic, forward and backward.
+        fused: Whether it can read from the kernel of a call before it, and the share of its traffic
+            that a compiler saves (`features.fusion`).
 
     Returns:
         `(WIDTH,)` float32: one-hot kind, then the columns of `NUMBERS`.
@@ -118,8 +134,27 @@ def describe(
     plain, last = lies
     placed = [plain.last, plain.converts, last.last, last.converts]
     numbers = _numbers(node, low, flops, moved_bytes)
-    row[len(KINDS) :] = numbers + [float(flag) for flag in placed] + _grouping(node)
+    more = _grouping(node) + _tiling(node) + _image(node)
+    row[len(KINDS) :] = numbers + [float(flag) for flag in placed] + more + list(fused)
     return row
+
+
+def _tiling(node: OpNode) -> list[float]:
+    """How much a product grows when its sides are filled up to whole tiles, as logarithms."""
+    s = shape_of(node)
+    product = node.kind in ("conv", "conv_transpose", "linear", "matmul", "attention")
+    if not product or s.cols == 1:
+        return [0.0] * 4
+    sides = ((s.rows, 128), (s.cols, 32), (s.cols, 128), (s.inner, 32))
+    return [math.log2(-(-side // tile) * tile / max(side, 1)) / 4.0 for side, tile in sides]
+
+
+def _image(node: OpNode) -> list[float]:
+    """Positions of an image, and whether whole vectors of 4 and 8 fit into its rows."""
+    shape = node.output.shape
+    if len(shape) != 4:
+        return [0.0] * 3
+    return [size_log(shape[2] * shape[3]), float(shape[3] % 4 == 0), float(shape[3] % 8 == 0)]
 
 
 def _grouping(node: OpNode) -> list[float]:

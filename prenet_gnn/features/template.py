@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from prenet_gnn.features.fusion import Fusion, fusion_of
 from prenet_gnn.precision import Lowered, lower, policy
 from tracing.memory_format import Format, formats
 
@@ -41,6 +42,7 @@ class Template:
         formats: Memory formats of the inputs in the plain and in the channels-last layout, parallel
             to `nodes`.
         views: Calls that only make views; they cost time on the host.
+        fusion: What a compiler can fuse, parallel to `nodes`.
     """
 
     graph: OpGraph
@@ -52,6 +54,7 @@ class Template:
     members: np.ndarray
     views: int
     formats: tuple[tuple[Format, Format], ...]
+    fusion: tuple[Fusion, ...]
 
 
 def is_free(node: OpNode) -> bool:
@@ -79,6 +82,21 @@ def _producers(graph: OpGraph) -> list[list[tuple[int, int]]]:
                 feeds.append((source.node, source.slot))
         through.append(feeds)
     return through
+
+
+def _sources(
+    graph: OpGraph, through: list[list[tuple[int, int]]], index: int
+) -> list[list[OpNode]]:
+    """For every input of a call the working calls it comes from."""
+    found: list[list[OpNode]] = []
+    for source in graph.nodes[index].sources:
+        if source.kind != "node":
+            found.append([])
+        elif is_free(graph.nodes[source.node]):
+            found.append([graph.nodes[i] for i, _ in through[source.node]])
+        else:
+            found.append([graph.nodes[source.node]])
+    return found
 
 
 def _signature(node: OpNode, low: Lowered, lies: tuple[Format, Format]) -> Hashable:
@@ -156,6 +174,10 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
         members=members,
         formats=tuple(lies[i] for i in first.values()),
         views=sum(node.kind == "view" and is_free(node) for node in graph.nodes),
+        fusion=tuple(
+            fusion_of(graph.nodes[i], _sources(graph, feeds, i), [graph.nodes[u] for u in users[i]])
+            for i in first.values()
+        ),
     )
 
 

@@ -26,6 +26,7 @@ POINTWISE, WINOGRAD = OTHERS + 1, OTHERS + 2
 CLASS_COUNT = WINOGRAD + 1
 COLUMN = {name: len(KINDS) + place for place, name in enumerate(NUMBERS)}
 GROUPED_COLUMNS = slice(COLUMN["is_depthwise"], COLUMN["is_grouped"] + 1)
+FUSED_COLUMNS = slice(COLUMN["fused_reads"], COLUMN["fused_share"] + 1)
 # Rate of half-precision matrix units over that of plain lanes (Ampere's and Ada's data sheets).
 MATRIX_OVER_PLAIN = 8.0
 LOSS_COLUMN = KINDS.index("loss")
@@ -50,6 +51,9 @@ OPERATOR_STD = 0.1
 KERNEL_CLOCK, KERNEL_CLOCK_HZ = 0.5, 1.5e9
 # Starting share of a memory-bound kernel's time that the multiprocessors decide and not the memory.
 ISSUE_LOGIT = -0.8
+# Starting share of the traffic between fused calls, and of their launches, that compiling saves.
+FUSE_LOGIT = 1.0
+COMPILED = RUN.index("compiled")
 
 
 class Times(NamedTuple):
@@ -128,6 +132,7 @@ class TimeGNN(nn.Module):
         self.step_log = nn.Parameter(torch.zeros(6))
         self.floor_log = nn.Parameter(torch.zeros(len(FLOORS) + 1))
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS))
+        self.fuse_logit = nn.Parameter(torch.full((2,), FUSE_LOGIT))
         nn.init.zeros_(self.run_calls.weight)
         self.device_latent = nn.Parameter(torch.zeros(config.device_latents, 4))
         self.host_latent = nn.Parameter(torch.zeros(config.host_latents, 2))
@@ -198,6 +203,11 @@ class TimeGNN(nn.Module):
             memory = memory * (1.0 - self._cached(data))
         per_kernel = self._per_kernel(device, latent) + specs @ self.spec_slopes[2]
         kernel = KERNEL_S * data.work[:, 4:6] * per_kernel[batch, None].exp()
+        if self.config.use_fusion:
+            share = torch.sigmoid(self.fuse_logit)
+            compiled = data.run[batch, COMPILED, None]
+            memory = memory * (1.0 - compiled * share[0] * data.fused[:, 1:])
+            kernel = kernel * (1.0 - compiled * share[1] * data.fused[:, :1])
         return compute, memory, kernel
 
     def _per_kernel(self, device: Tensor, latent: Tensor) -> Tensor:
@@ -338,6 +348,7 @@ def _spread(data: Data) -> Data:
         grouped=data.x[:, GROUPED_COLUMNS].any(dim=-1)[take],
         pointwise=(data.x[:, COLUMN["is_pointwise_conv"]] > 0)[take],
         winograd=_winograd(data.x)[take],
+        fused=data.x[:, FUSED_COLUMNS][take],
         kind=data.x[:, : len(KINDS)].argmax(dim=-1)[take],
         work=data.work[take],
         count=data.count[take],

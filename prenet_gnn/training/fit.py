@@ -7,15 +7,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from prenet_gnn.metrics import mape, median_ape
-from prenet_gnn.model.batch import collate
+from prenet_gnn.model.batch import Sample, collate
 from prenet_gnn.model.config import ModelConfig
+from prenet_gnn.model.device import RUN
 from prenet_gnn.model.network import TimeGNN, Times
 from prenet_gnn.settings import Limits, checked
 from prenet_gnn.training.latents import Latents
@@ -35,6 +36,8 @@ from prenet_gnn.training.rows import Rows
 BETA = 0.03
 # Rows in validation batches; only memory depends on it.
 EVAL_BATCH = 192
+# Columns that tell the version.
+VERSIONS = [i for i, name in enumerate(RUN) if name.startswith("since_") or "version" in name]
 _LIMITS: Limits = {
     "epochs": (1, 1e6),
     "rows_per_epoch": (0, 1e9),
@@ -42,10 +45,11 @@ _LIMITS: Limits = {
     "learning_rate": (1e-9, 10.0),
     "latent_dropout": (0.0, 1.0),
     "operators_per_step": (0, 1e6),
+    "rows_per_graph": (1, 1e6),
     "seed": (0, 2**32 - 1),
     **dict.fromkeys(
         ("weight_decay", "latent_penalty", "spec_penalty", "correction_penalty",
-         "operator_weight", "host_floor"),
+         "operator_weight", "host_floor", "version_penalty"),
         (0.0, 1e6),
     ),
 }  # fmt: skip
@@ -65,8 +69,13 @@ class TrainConfig:
         latent_penalty: Squared penalty on device, host and framework latents.
         spec_penalty: Squared penalty on slopes over device specifications.
         correction_penalty: Penalty on the size of the device-relative correction.
+        version_penalty: Squared penalty on what the version of PyTorch changes in the network. Few
+            devices have rows of a version, and what sets them apart belongs to their latents.
         latent_dropout: Share of rows that see no device or host latent, so that the shared part
             stays good on its own.
+        rows_per_graph: Rows of one encoded graph that are drawn together; they share the pass over
+            its calls. Every row is drawn as often as with 1, except that those of one graph come in
+            company. Of no effect where `rows_per_epoch` is 0.
         operators_per_step: Measured operators that join every step; 0 leaves them out.
         operator_weight: Weight of their loss.
         host_floor: Penalty that keeps framework latents small.
@@ -82,7 +91,9 @@ class TrainConfig:
     latent_penalty: float = 0.02
     spec_penalty: float = 0.02
     correction_penalty: float = 1e-3
+    version_penalty: float = 2e-3
     latent_dropout: float = 0.1
+    rows_per_graph: int = 1
     operators_per_step: int = 192
     operator_weight: float = 0.2
     host_floor: float = 0.01
@@ -115,11 +126,15 @@ def _huber(predicted: Tensor, target: Tensor) -> Tensor:
 
 
 def loss_of(times: Times, targets: Tensor) -> Tensor:
-    """Loss of every row `(G,)` from `targets (G, 3)`: whole, forward and backward seconds."""
-    loss = _huber(times.total, targets[:, 0])
+    """Loss of every row `(G,)` from `targets (G, 3)`: whole, forward and backward seconds.
+
+    Rows of `times` beyond the targets are left out.
+    """
+    rows = len(targets)
+    loss = _huber(times.total[:rows], targets[:, 0])
     for column, predicted in ((1, times.forward), (2, times.backward)):
         known = torch.isfinite(targets[:, column])
-        part = _huber(predicted, torch.where(known, targets[:, column], torch.ones(())))
+        part = _huber(predicted[:rows], torch.where(known, targets[:, column], torch.ones(())))
         loss = loss + 0.25 * torch.where(known, part, torch.zeros(()))
     return loss
 
@@ -130,6 +145,8 @@ def penalties(model: TimeGNN, config: TrainConfig) -> Tensor:
     penalty = config.latent_penalty * latent / 100.0
     penalty = penalty + config.host_floor * (model.framework_latent**2).sum() / 100.0
     penalty = penalty + config.spec_penalty * (model.spec_slopes**2).sum()
+    versions = model.run_film.weight[:, VERSIONS]
+    penalty = penalty + config.version_penalty * (versions**2).sum()
     penalty = penalty + 0.01 * (model.run_calls.weight**2).sum() / 10.0
     for parameter in model.device_head.parameters():
         if parameter.dim() > 1:
@@ -191,8 +208,8 @@ def fit(
     if operators is None or not config.operators_per_step:
         operators, latents = None, rows.latents(train)
     else:
-        alone = operators.latents(range(len(operators)))
-        latents = rows.latents(train).with_devices(alone.devices)
+        others = operators.latents(range(len(operators)))
+        latents = rows.latents(train).with_devices(others.devices)
     model_config = replace(
         model_config,
         device_latents=len(latents.devices) + 1,
@@ -211,7 +228,7 @@ def fit(
     first, history = resume(fabric, folder, state, settings)
     samples = functools.cache(lambda i: rows.sample(i, latents))
     extra = _Operators(operators, latents, config) if operators is not None else None
-    chance = rows.weight[train] / rows.weight[train].sum()
+    clusters = Clusters(rows, train, config.rows_per_graph) if config.rows_per_epoch else None
     fitted = Fitted(network, latents, history)
     for epoch in range(config.epochs):
         if epoch < first:
@@ -221,17 +238,25 @@ def fit(
         torch.manual_seed(1000 * config.seed + epoch)
         losses = []
         model.train()
-        for part, weights in _draw(rng, rows, train, chance, config):
+        for part, weights in _draw(rng, rows, train, clusters, config):
             mine = own_share(fabric, len(part))
-            data = collate([samples(int(i)) for i in part[mine]])
-            data.latents = _hidden(data.latents, config.latent_dropout, mine, len(part))
+            taken = [samples(int(i)) for i in part[mine]]
+            hidden = _hidden(config.latent_dropout, mine, len(part))
+            alone = extra.draw(fabric, rng) if extra is not None else None
+            # operators go through the network with the rows: one pass is cheaper than two
+            data = collate(taken + (alone.samples if alone is not None else []))
+            if alone is not None:
+                hidden = torch.cat([hidden, alone.hidden])
+            data.latents = torch.where(hidden, torch.zeros_like(data.latents), data.latents)
             optimizer.zero_grad()
             with fabric.no_backward_sync(model, enabled=fabric.world_size > 1):
-                each = loss_of(model(data), targets_of(rows, part[mine]))
+                times = model(data)
+                each = loss_of(times, targets_of(rows, part[mine]))
                 loss = step_mean(fabric, each * weights[mine], len(part))
                 losses.append(float(loss.detach()))
-                if extra is not None:
-                    loss = loss + config.operator_weight * extra.loss(fabric, model, rng)
+                if alone is not None:
+                    error = _huber(times.total[len(taken) :], alone.seconds)
+                    loss = loss + config.operator_weight * step_mean(fabric, error, alone.drawn)
                 fabric.backward(loss + penalties(network, config))
             average_gradients(fabric, network)
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -249,8 +274,17 @@ def fit(
     return fitted
 
 
+class _Alone(NamedTuple):
+    """Operators of a step that were timed alone: this process's share of `drawn` of them."""
+
+    samples: list[Sample]
+    seconds: Tensor
+    hidden: Tensor
+    drawn: int
+
+
 class _Operators:
-    """Draws operators that were timed alone and scores them."""
+    """Draws operators that were timed alone."""
 
     def __init__(self, rows: Rows, latents: Latents, config: TrainConfig) -> None:
         """Takes the rows to draw from."""
@@ -259,35 +293,60 @@ class _Operators:
         self.chance = rows.weight / rows.weight.sum()
         self.sample = functools.cache(lambda i: rows.sample(i, latents))
 
-    def loss(self, fabric: Any, model: Any, rng: np.random.Generator) -> Tensor:
-        """Mean loss of a fresh draw."""
+    def draw(self, fabric: Any, rng: np.random.Generator) -> _Alone:
+        """A fresh draw."""
         drawn = rng.choice(len(self.rows), size=self.size, p=self.chance)
         mine = own_share(fabric, len(drawn))
-        data = collate([self.sample(int(i)) for i in drawn[mine]])
-        data.latents = _hidden(data.latents, self.hide, mine, len(drawn))
-        target = torch.from_numpy(self.rows.seconds[drawn[mine]]).float()
-        return step_mean(fabric, _huber(model(data).total, target), len(drawn))
+        seconds = torch.from_numpy(self.rows.seconds[drawn[mine]]).float()
+        hidden = _hidden(self.hide, mine, len(drawn))
+        return _Alone([self.sample(int(i)) for i in drawn[mine]], seconds, hidden, len(drawn))
 
 
-def _hidden(latents: Tensor, share: float, mine: np.ndarray, rows: int) -> Tensor:
-    """Takes the latents from a share of the step's rows, of which `mine` are given."""
-    hide = torch.rand(rows, 1)[mine] < share
-    return torch.where(hide, torch.zeros_like(latents), latents)
+def _hidden(share: float, mine: np.ndarray, rows: int) -> Tensor:
+    """Which of `mine` of the step's rows see no latents: `(len(mine), 1)`."""
+    return torch.rand(rows, 1)[mine] < share
+
+
+class Clusters:
+    """Rows of one encoded graph, which are drawn in company."""
+
+    def __init__(self, rows: Rows, train: np.ndarray, size: int) -> None:
+        """Sorts the rows of `train` by their graphs; `size` is the largest company."""
+        place: dict[Any, list[int]] = {}
+        for i in train:
+            place.setdefault(rows.keys[int(i)], []).append(int(i))
+        self.members = [np.array(found) for found in place.values()]
+        self.chances = [rows.weight[found] / rows.weight[found].sum() for found in self.members]
+        self.sizes = np.minimum([len(found) for found in self.members], size)
+        total = np.array([rows.weight[found].sum() for found in self.members])
+        # a graph whose rows come in twos is drawn half as often
+        self.chance = total / self.sizes
+        self.chance /= self.chance.sum()
+
+    def draw(self, rng: np.random.Generator, count: int) -> list[np.ndarray]:
+        """Companies of about `count` rows in all."""
+        graphs = max(1, round(count / float(self.chance @ self.sizes)))
+        drawn = rng.choice(len(self.members), size=graphs, p=self.chance)
+        return [
+            rng.choice(self.members[g], size=self.sizes[g], replace=False, p=self.chances[g])
+            for g in drawn
+        ]
 
 
 def _draw(
     rng: np.random.Generator,
     rows: Rows,
     train: np.ndarray,
-    chance: np.ndarray,
+    clusters: Clusters | None,
     config: TrainConfig,
 ) -> list[tuple[np.ndarray, Tensor]]:
     """The steps of an epoch: rows, and how much each counts."""
-    if config.rows_per_epoch:
-        drawn = rng.choice(train, size=config.rows_per_epoch, p=chance)
-        weight = np.ones(len(drawn))
+    if clusters is None:
+        order = rng.permutation(train)
+        weight = rows.weight[order]
     else:
-        drawn, weight = train, rows.weight[train]
-    order = rng.permutation(len(drawn))
-    parts = np.array_split(order, math.ceil(len(drawn) / config.batch_size))
-    return [(drawn[p], torch.from_numpy(weight[p]).float()) for p in parts]
+        order = np.concatenate(clusters.draw(rng, config.rows_per_epoch))
+        weight = np.ones(len(order))
+    steps = math.ceil((config.rows_per_epoch or len(train)) / config.batch_size)
+    parts = np.array_split(np.arange(len(order)), steps)
+    return [(order[p], torch.from_numpy(weight[p]).float()) for p in parts if len(p)]

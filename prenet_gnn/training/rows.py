@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,9 +19,14 @@ from prenet_gnn.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from prenet_gnn.features.encode import Encoded
+
 # Rows of one device, mode, format and library weigh together as this power of their number, so that
 # the thousands of rows of three timm cards do not drown the forty others.
 BALANCE = 0.7
+# Rows whose source states another number of parameters, by more than this share, were measured on
+# another network: one whose branches had been merged, or one that bore the name before.
+SAME_PARAMETERS = 0.02
 
 
 @dataclass
@@ -128,12 +134,23 @@ def _optimizer(name: str) -> str:
     return "sgd_momentum" if "momentum" in plain or "sgd" in plain else "adamw"
 
 
+def _is_other_network(row: object, encoded: Encoded) -> bool:
+    """Whether a row states a number of parameters that its graph does not have."""
+    stated, traced = float(getattr(row, "params", math.nan)), float(encoded.totals[1])
+    if not stated > 0 or not traced > 0:
+        return False
+    return abs(stated / traced - 1.0) > SAME_PARAMETERS
+
+
 def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -> Rows:
-    """Joins the rows of `training_rows` with their encoded graphs; leaves out rows without one."""
+    """Joins the rows of `training_rows` with their encoded graphs.
+
+    Left out: rows without a graph, and rows of another network (`SAME_PARAMETERS`).
+    """
     keys, workloads, keep = [], [], []
     for position, (row, key) in enumerate(zip(frame.itertuples(), graph_keys, strict=True)):
         entry = EntryKey(key, entry_precision(str(row.precision)), int(row.batch_size))  # type: ignore[arg-type]
-        if entry not in store.entries:
+        if entry not in store.entries or _is_other_network(row, store.entries[entry]):
             continue
         keep.append(position)
         keys.append(entry)
