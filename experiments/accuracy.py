@@ -103,7 +103,8 @@ def run(
     )
     predicted = {kind: predict_rows(fitted, rows, chosen) for kind, chosen in fold.test.items()}
     if is_first():
-        np.savez(out.with_suffix("") / PREDICTED, **_arrays(predicted))
+        arrays: dict[str, Any] = dict(predicted)
+        np.savez(out.with_suffix("") / PREDICTED, **arrays)
     command = f"python -m experiments.accuracy {_words(part, device)} --seed {seed}"
     result = {
         "fold" if joint else "protocol": part,
@@ -119,11 +120,6 @@ def run(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
-
-
-def _arrays(predicted: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The predictions, as `numpy.savez` takes them."""
-    return dict(predicted)
 
 
 def scored(rows: Rows, fold: Fold, predicted: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import study_tables
+from experiments import ensemble, study_tables
 from experiments.provenance import RESULTS
 from experiments.study_tables import table
 
@@ -53,6 +53,16 @@ def outside(result: dict[str, Any]) -> str:
 
 def _error(part: dict[str, Any]) -> str:
     return f"{part['median']:.1%} / {part['mape']:.1%} / {part['over_20']:.0%}"
+
+
+def ensembles(result: dict[str, Any]) -> str:
+    """Scores of the mean of several networks beside those of one."""
+    return f"{ensemble.table(result['splits'])}\n\n{_made_at('experiments.ensemble', result)}"
+
+
+def _made_at(module: str, result: dict[str, Any]) -> str:
+    """The command and commit of a study that names no command itself."""
+    return f"`python -m {module}`, commit {result['commit']}."
 
 
 def breakdown(result: dict[str, Any]) -> str:
@@ -179,6 +189,7 @@ def curve(steps: Sequence[dict[str, Any]]) -> str:
 # What makes the table of a result file, and the page that shows it.
 ACCURACY, MEASURING, STUDIES = "accuracy.md", "measuring.md", "experiments.md"
 TABLES: dict[str, tuple[str, Table]] = {
+    "ensemble": (ACCURACY, ensembles),
     "outside": (ACCURACY, outside),
     "breakdown": (ACCURACY, breakdown),
     "memory": (ACCURACY, memory),

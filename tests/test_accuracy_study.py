@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments import coverage, doc_tables, protocols, provenance, tables
+from experiments import coverage, doc_tables, ensemble, protocols, provenance, tables
 from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.features.encode import encode
@@ -287,3 +287,19 @@ def test_without_data_there_is_no_hash(tmp_path, monkeypatch):
 
 def missing(_):
     raise DataError("there is no data.")
+
+
+def test_the_mean_of_networks_is_geometric_and_scored_beside_each_of_them(tmp_path):
+    true = np.array([1.0, 2.0, 4.0])
+    found = ensemble.score(true, [true * 1.25, true * 0.8])
+    assert found["mape"] == pytest.approx(0, abs=1e-12)
+    assert found["mape_of_one"] == pytest.approx((0.25 + 0.2) / 2)
+    assert found["networks"] == 2
+    for fold, seed in ((0, 0), (1, 0), (1, 1)):
+        folder = tmp_path / f"accuracy-fold{fold}-seed{seed}"
+        folder.mkdir()
+        np.savez(folder / ensemble.PREDICTED, random=true)
+    assert {fold: len(paths) for fold, paths in ensemble.found_runs(tmp_path).items()} == {1: 2}
+    lines = [{"fold": 0, "split": "random", **found}, {"fold": 1, "split": "random", **found}]
+    assert ensemble.merged(lines)[0]["rows"] == 6
+    assert "| random | 6 | 2 | 22.5% ± 3.5% | **0.0%**" in ensemble.table(ensemble.merged(lines))

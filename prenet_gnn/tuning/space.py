@@ -67,6 +67,7 @@ SPACE: dict[str, Number | Choice] = {
     "train.weight_decay": Number(1e-5, 1e-1, log=True),
     "train.latent_penalty": Number(2e-3, 2e-1, log=True),
     "train.spec_penalty": Number(2e-4, 2e-1, log=True),
+    "train.version_penalty": Number(2e-4, 2e-2, log=True),
     "train.latent_dropout": Number(0.0, 0.4),
 }
 
