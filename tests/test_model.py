@@ -290,3 +290,23 @@ def test_columns_tell_how_far_tiles_are_filled():
     expected = {"rows_128": 128 / 100, "cols_32": 1, "cols_128": 128 / 96, "inner_32": 64 / 48}
     for name, factor in expected.items():
         assert found[f"pad_{name}"] == pytest.approx(np.log2(factor) / 4, abs=1e-5)
+
+
+class Squeeze(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.gate = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):
+        x = torch.relu(self.conv(x)).neg()
+        return x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))
+
+
+def test_what_waits_for_a_product_or_a_sum_is_read_from_memory():
+    template = build_template(trace(Squeeze(), (torch.zeros(2, 3, 8, 8),)), "fp32")
+    found = {node.op: fused for node, fused in zip(template.nodes, template.fusion, strict=True)}
+    assert found["relu"] == ((False,), True)  # read from the convolution, kept for the negation
+    assert found["neg"] == ((True,), False)  # the product at the end reads it again
+    assert found["mean"][0][0] is True
+    assert found["sigmoid"] == ((False,), True)
+    assert found["mul"][0] == (False, True)

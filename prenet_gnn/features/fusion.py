@@ -22,25 +22,56 @@ CONSUMERS = frozenset({
 # Kinds whose output can stay in the kernel; reading the neighbourhood of a position is one way.
 PRODUCERS = CONSUMERS | {"pool", "interpolate", "create", "random", "embedding", "index"}
 
+# A sum over positions is complete only when its kernel is: what reads it runs in a later one.
+LAST = frozenset({"reduce"})
+
 Fusion = tuple[tuple[bool, ...], bool]
 
 
-def fusion_of(
-    node: OpNode, producers: Sequence[Sequence[OpNode]], users: Sequence[OpNode]
-) -> Fusion:
-    """Which inputs come from the same kernel, and whether the output stays in it.
+def stages(nodes: Sequence[OpNode], producers: Sequence[Sequence[Sequence[int]]]) -> list[int]:
+    """In how many steps, one kernel after the other, every call can run at the earliest.
 
     Args:
-        node: The call.
-        producers: For every input the working calls it comes from, through views.
-        users: Working calls that read the output.
+        nodes: Calls in the order they run.
+        producers: For every call and each of its inputs the calls it comes from; only earlier ones.
     """
-    reads = tuple(
-        node.kind in CONSUMERS and bool(found) and all(p.kind in PRODUCERS for p in found)
-        for found in producers
-    )
-    stays = node.kind in PRODUCERS and bool(users) and all(u.kind in CONSUMERS for u in users)
-    return reads, stays
+    found: list[int] = []
+    for node, inputs in zip(nodes, producers, strict=True):
+        starts = node.kind not in CONSUMERS
+        stage = 0
+        for place in {place for sources in inputs for place in sources}:
+            joins = not starts and nodes[place].kind in PRODUCERS - LAST
+            stage = max(stage, found[place] + (0 if joins else 1))
+        found.append(stage)
+    return found
+
+
+def fusions(nodes: Sequence[OpNode], producers: Sequence[Sequence[Sequence[int]]]) -> list[Fusion]:
+    """For every call which inputs come from the same kernel, and whether its output stays there.
+
+    A skip connection waits for a product beside it, so it is written and read again: only calls of
+    one stage share a kernel.
+    """
+    stage = stages(nodes, producers)
+
+    def joined(place: int, index: int) -> bool:
+        return (
+            nodes[index].kind in CONSUMERS
+            and nodes[place].kind in PRODUCERS - LAST
+            and stage[place] == stage[index]
+        )
+
+    users: list[list[int]] = [[] for _ in nodes]
+    for index, inputs in enumerate(producers):
+        for place in {place for sources in inputs for place in sources}:
+            users[place].append(index)
+    return [
+        (
+            tuple(bool(sources) and all(joined(p, index) for p in sources) for sources in inputs),
+            bool(users[index]) and all(joined(index, user) for user in users[index]),
+        )
+        for index, inputs in enumerate(producers)
+    ]
 
 
 def fused_traffic(

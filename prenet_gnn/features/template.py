@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prenet_gnn.features.fusion import Fusion, fusion_of
+from prenet_gnn.features.fusion import Fusion, fusions
 from prenet_gnn.precision import Lowered, lower, policy
 from tracing.memory_format import Format, formats
 
@@ -84,24 +84,30 @@ def _producers(graph: OpGraph) -> list[list[tuple[int, int]]]:
     return through
 
 
-def _sources(
-    graph: OpGraph, through: list[list[tuple[int, int]]], index: int
-) -> list[list[OpNode]]:
-    """For every input of a call the working calls it comes from."""
-    found: list[list[OpNode]] = []
-    for source in graph.nodes[index].sources:
-        if source.kind != "node":
-            found.append([])
-        elif is_free(graph.nodes[source.node]):
-            found.append([graph.nodes[i] for i, _ in through[source.node]])
-        else:
-            found.append([graph.nodes[source.node]])
-    return found
+def _fusions(
+    graph: OpGraph, through: list[list[tuple[int, int]]], working: list[int]
+) -> dict[int, Fusion]:
+    """What a compiler can fuse, by the number of the call."""
+    places = {index: place for place, index in enumerate(working)}
+    producers = []
+    for index in working:
+        inputs: list[list[int]] = []
+        for source in graph.nodes[index].sources:
+            if source.kind != "node":
+                inputs.append([])
+            elif source.node in places:
+                inputs.append([places[source.node]])
+            else:
+                inputs.append([places[i] for i, _ in through[source.node]])
+        producers.append(inputs)
+    found = fusions([graph.nodes[i] for i in working], producers)
+    return dict(zip(working, found, strict=True))
 
 
-def _signature(node: OpNode, low: Lowered, lies: tuple[Format, Format]) -> Hashable:
+def _signature(node: OpNode, low: Lowered, lies: tuple[Format, Format], fusion: Fusion) -> Hashable:
     return (
         lies,
+        fusion,
         node.target,
         tuple((s.shape, s.dtype) for s in node.input_specs),
         tuple((s.shape, s.dtype) for s in node.output_specs),
@@ -132,8 +138,9 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
         for producer, _ in feeds[index]:
             users[producer].append(index)
     lies = list(zip(formats(graph.nodes, False), formats(graph.nodes, True), strict=True))
+    fusion = _fusions(graph, feeds, working)
     colour: dict[int, int] = _number(
-        {i: _signature(graph.nodes[i], lowered[i], lies[i]) for i in working}
+        {i: _signature(graph.nodes[i], lowered[i], lies[i], fusion[i]) for i in working}
     )
     for _ in range(rounds):
         colour = _number(
@@ -174,10 +181,7 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
         members=members,
         formats=tuple(lies[i] for i in first.values()),
         views=sum(node.kind == "view" and is_free(node) for node in graph.nodes),
-        fusion=tuple(
-            fusion_of(graph.nodes[i], _sources(graph, feeds, i), [graph.nodes[u] for u in users[i]])
-            for i in first.values()
-        ),
+        fusion=tuple(fusion[i] for i in first.values()),
     )
 
 
