@@ -136,7 +136,8 @@ class TimeGNN(nn.Module):
         nn.init.zeros_(self.run_calls.weight)
         self.device_latent = nn.Parameter(torch.zeros(config.device_latents, 4))
         self.host_latent = nn.Parameter(torch.zeros(config.host_latents, 2))
-        self.framework_latent = nn.Parameter(torch.zeros(config.framework_latents, 2))
+        # host forward and backward; arithmetic and memory traffic, for the libraries it brings
+        self.framework_latent = nn.Parameter(torch.zeros(config.framework_latents, 4))
         index = torch.full((len(KINDS),), OTHERS)
         for number, kinds in enumerate(CLASSES):
             for kind in kinds:
@@ -182,14 +183,21 @@ class TimeGNN(nn.Module):
         latent: Tensor = self.device_latent[data.latents[:, 0]] * (data.latents[:, :1] > 0)
         return latent
 
+    def _framework(self, data: Data) -> Tensor:
+        """Latents of the frameworks, zero for unknown ones: `(G, 4)`."""
+        known = data.latents[:, 2:3] > 0
+        latent: Tensor = self.framework_latent[data.latents[:, 2]] * known
+        return latent
+
     def _device_terms(self, data: Data) -> tuple[Tensor, Tensor, Tensor]:
         """Roofline seconds of every call, forward and backward, each `(N, 2)`."""
         device, batch = data.device, data.batch
         number = device[:, DEVICE.index("format")].long()
         latent, specs = self._latents(data), self._specs(device)
+        framework = self._framework(data)
         logits = self.rate_logits[number[batch], self._class(data)]
         inverse = (logits - device[batch, :3]).exp().sum(dim=-1, keepdim=True)
-        adjust = latent[:, 0] + specs @ self.spec_slopes[0]
+        adjust = latent[:, 0] + framework[:, 2] + specs @ self.spec_slopes[0]
         compute = data.work[:, :2] * inverse * adjust[batch, None].exp()
         if self.config.use_fill:
             compute = compute * (1.0 + self._waves(data))
@@ -198,6 +206,7 @@ class TimeGNN(nn.Module):
         per_byte = (
             self.memory_log[number] + bandwidth.log() + latent[:, 1] + specs @ self.spec_slopes[1]
         )
+        per_byte = per_byte + framework[:, 3]
         memory = data.work[:, 2:4] * per_byte[batch, None].exp()
         if self.config.use_fill:
             memory = memory * (1.0 - self._cached(data))
@@ -312,7 +321,7 @@ class TimeGNN(nn.Module):
     def _host(self, data: Data, calls: Tensor) -> Tensor:
         phases, step = data.phases, data.step
         latent = self.host_latent[data.latents[:, 1]] * (data.latents[:, 1:2] > 0)
-        latent = latent + self.framework_latent[data.latents[:, 2]] * (data.latents[:, 2:3] > 0)
+        latent = latent + self._framework(data)[:, :2]
         speed = (self.run_calls(data.run) + latent).exp() * CALL_S
         forward = speed[:, 0] * (calls[:, 0] + VIEW_CALLS * self.call_log[0, 0].exp() * data.views)
         backward = speed[:, 1] * calls[:, 1] * self.call_log[0, 1].exp()

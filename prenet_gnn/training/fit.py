@@ -49,7 +49,7 @@ _LIMITS: Limits = {
     "seed": (0, 2**32 - 1),
     **dict.fromkeys(
         ("weight_decay", "latent_penalty", "spec_penalty", "correction_penalty",
-         "operator_weight", "host_floor", "version_penalty"),
+         "operator_weight", "host_floor", "version_penalty", "framework_penalty"),
         (0.0, 1e6),
     ),
 }  # fmt: skip
@@ -71,6 +71,8 @@ class TrainConfig:
         correction_penalty: Penalty on the size of the device-relative correction.
         version_penalty: Squared penalty on what the version of PyTorch changes in the network. Few
             devices have rows of a version, and what sets them apart belongs to their latents.
+        framework_penalty: Squared penalty on what a framework changes in times of the device; larger
+            than that on device latents: what one device shows must not pass for its framework's.
         latent_dropout: Share of rows that see no device or host latent, so that the shared part
             stays good on its own.
         rows_per_graph: Rows of one encoded graph that are drawn together; they share the pass over
@@ -92,6 +94,7 @@ class TrainConfig:
     spec_penalty: float = 0.02
     correction_penalty: float = 1e-3
     version_penalty: float = 2e-3
+    framework_penalty: float = 0.1
     latent_dropout: float = 0.1
     rows_per_graph: int = 1
     operators_per_step: int = 192
@@ -143,7 +146,9 @@ def penalties(model: TimeGNN, config: TrainConfig) -> Tensor:
     """What keeps latents and slopes small."""
     latent = (model.device_latent**2).sum() + (model.host_latent**2).sum()
     penalty = config.latent_penalty * latent / 100.0
-    penalty = penalty + config.host_floor * (model.framework_latent**2).sum() / 100.0
+    framework = model.framework_latent**2
+    penalty = penalty + config.host_floor * framework[:, :2].sum() / 100.0
+    penalty = penalty + config.framework_penalty * framework[:, 2:].sum()
     penalty = penalty + config.spec_penalty * (model.spec_slopes**2).sum()
     versions = model.run_film.weight[:, VERSIONS]
     penalty = penalty + config.version_penalty * (versions**2).sum()
