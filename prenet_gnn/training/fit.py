@@ -71,7 +71,7 @@ class TrainConfig:
         correction_penalty: Penalty on the size of the device-relative correction.
         version_penalty: Squared penalty on what the version of PyTorch changes in the network. Few
             devices have rows of a version, and what sets them apart belongs to their latents.
-        framework_penalty: Squared penalty on what a framework changes in times of the device; larger
+        framework_penalty: Squared penalty on what a framework changes in the device's times; larger
             than that on device latents: what one device shows must not pass for its framework's.
         latent_dropout: Share of rows that see no device or host latent, so that the shared part
             stays good on its own.
