@@ -133,15 +133,15 @@ def describe(
     row[_KIND_INDEX.get(node.kind, _KIND_INDEX["other"])] = 1.0
     plain, last = lies
     placed = [plain.last, plain.converts, last.last, last.converts]
-    numbers = _numbers(node, low, flops, moved_bytes)
-    more = _grouping(node) + _tiling(node) + _image(node)
+    shape = shape_of(node)
+    numbers = _numbers(node, low, flops, moved_bytes, shape)
+    more = _grouping(node, shape) + _tiling(node, shape) + _image(node)
     row[len(KINDS) :] = numbers + [float(flag) for flag in placed] + more + list(fused)
     return row
 
 
-def _tiling(node: OpNode) -> list[float]:
+def _tiling(node: OpNode, s: Shape) -> list[float]:
     """How much a product grows when its sides are filled up to whole tiles, as logarithms."""
-    s = shape_of(node)
     product = node.kind in ("conv", "conv_transpose", "linear", "matmul", "attention")
     if not product or s.cols == 1:
         return [0.0] * 4
@@ -157,18 +157,17 @@ def _image(node: OpNode) -> list[float]:
     return [size_log(shape[2] * shape[3]), float(shape[3] % 4 == 0), float(shape[3] % 8 == 0)]
 
 
-def _grouping(node: OpNode) -> list[float]:
+def _grouping(node: OpNode, shape: Shape) -> list[float]:
     """Of a grouped convolution: multiply-adds per output, and whether each sample has a kernel."""
     if node.kind not in ("conv", "conv_transpose"):
         return [0.0, 0.0]
-    shape = shape_of(node)
     grouped = shape.batch > 1
     per_sample = grouped and len(node.sources) > 1 and node.sources[1].kind != "param"
     return [grouped * math.log2(max(shape.inner, 1)) / 8.0, float(per_sample)]
 
 
-def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float) -> list[float]:
-    s, out = shape_of(node), node.output
+def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float, s: Shape) -> list[float]:
+    out = node.output
     is_conv = node.kind in ("conv", "conv_transpose")
     grouped = is_conv and s.batch > 1
     product = node.kind in ("conv", "conv_transpose", "linear", "matmul", "attention")
