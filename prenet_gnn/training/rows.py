@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from prenet_gnn.features.encode import Encoded
 
+log = logging.getLogger(__name__)
 # Rows of one device, mode, format and library weigh together as this power of their number, so that
 # the thousands of rows of three timm cards do not drown the forty others.
 BALANCE = 0.7
@@ -147,14 +149,18 @@ def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -
 
     Left out: rows without a graph, and rows of another network (`SAME_PARAMETERS`).
     """
-    keys, workloads, keep = [], [], []
+    keys, workloads, keep, others = [], [], [], 0
     for position, (row, key) in enumerate(zip(frame.itertuples(), graph_keys, strict=True)):
         entry = EntryKey(key, entry_precision(str(row.precision)), int(row.batch_size))  # type: ignore[arg-type]
-        if entry not in store.entries or _is_other_network(row, store.entries[entry]):
+        if entry not in store.entries:
+            continue
+        if _is_other_network(row, store.entries[entry]):
+            others += 1
             continue
         keep.append(position)
         keys.append(entry)
         workloads.append(workload_of(row))
+    log.info("%d rows left out: they state other parameters than their graphs have", others)
     kept = frame.iloc[keep].reset_index(drop=True)
     groups = kept.groupby(["gpu", "mode", "precision", "library"], dropna=False)
     size = groups["gpu"].transform("size").to_numpy(dtype=float)
