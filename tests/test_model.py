@@ -15,7 +15,7 @@ from prenet_gnn.model.batch import Sample, collate
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN, device_vector, format_of, run_vector
 from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.network import WINOGRAD, TimeGNN
+from prenet_gnn.model.network import WINOGRAD, TimeGNN, _spread
 from prenet_gnn.workload import Workload
 from tracing import trace
 from tracing.vocab import KINDS
@@ -310,3 +310,19 @@ def test_what_waits_for_a_product_or_a_sum_is_read_from_memory():
     assert found["mean"][0][0] is True
     assert found["sigmoid"] == ((False,), True)
     assert found["mul"][0] == (False, True)
+
+
+def test_early_float64_runs_at_its_own_rate_and_only_where_the_version_is_unknown():
+    net = TimeGNN(ModelConfig(hidden=16)).eval()
+    graph = graph_of()
+
+    def compute(name, framework):
+        s = sample(graph, "fp64", name, framework=framework)
+        return float(net._device_terms(_spread(collate([s])))[0].detach().sum())
+
+    card, geforce = "Tesla V100-PCIE-32GB", "NVIDIA GeForce GTX 1080 Ti"
+    assert compute(card, "") > 3 * compute(card, "torch-1.12.0")
+    # a card whose float64 is no faster than that has nothing to lose
+    assert compute(geforce, "") == pytest.approx(1.5 * compute(geforce, "torch-1.12.0"), rel=0.3)
+    without = TimeGNN(ModelConfig(hidden=16, use_old_fp64=False)).eval()
+    assert torch.isfinite(without(collate([sample(graph, "fp64", card)])).total).all()

@@ -41,6 +41,7 @@ class ModelConfig:
             level cache takes, by a few numbers that all devices share.
         use_issue: Let multiprocessors and clock limit memory traffic beside the bandwidth.
         use_conv_classes: Give 1 x 1 convolutions and 3 x 3 ones of stride 1 rates of their own.
+        use_old_fp64: Give float64 the rate of early libraries where the version is unknown.
         use_fusion: Save the traffic between calls that a compiler fuses, where it is used.
         operator_dropout: Share of the calls that hide their operator's name in training, so that
             kind and sizes carry what they can for operators that no row has.
@@ -62,6 +63,7 @@ class ModelConfig:
     use_fill: bool = True
     use_issue: bool = True
     use_conv_classes: bool = True
+    use_old_fp64: bool = True
     use_fusion: bool = True
     operator_dropout: float = 0.1
     device_latents: int = 1

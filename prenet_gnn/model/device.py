@@ -30,6 +30,9 @@ MATRIX_FP32, MATRIX_LANES = ("gfx908", "gfx90a", "gfx942", "gfx950"), 128.0
 BYTES_PER_CLOCK = 8.0
 # FLOP per joule that serve as unit of the power term.
 FLOP_PER_JOULE = {"fp32": 1e11, "tf32": 2e11, "half_matrix": 4e11, "half_plain": 1e11, "fp64": 5e10}
+# FLOP per clock and multiprocessor in float64 convolutions of PyTorch's early years: GeForce's rate
+# on Pascal, and no more on cards that could do 64 (V100 and P100 run VGG at 0.3 to 0.5 TFLOP/s).
+OLD_FP64_PER_CLOCK = 8.0
 DEFAULT_CLOCK_HZ = 1.5e9
 DEFAULT_TDP_W = 250.0
 DEFAULT_L2_BYTES = 4 * 2**20
@@ -78,6 +81,15 @@ def _lanes(hardware: Hardware) -> float:
     return lanes / 2.0 if architecture in SHARED_LANES else lanes
 
 
+def _third_rate(hardware: Hardware, kind: str, by_power: float, peak: float, clock: float) -> float:
+    """Logarithm of what the power allows; in float64 of what early libraries reached."""
+    if kind == "cpu":
+        return math.log(peak)
+    if kind == "fp64":
+        return math.log(min(peak, hardware.multiprocessors * clock * OLD_FP64_PER_CLOCK))
+    return math.log(by_power)
+
+
 def device_vector(hardware: Hardware, precision: str) -> np.ndarray:
     """`(15,)` float64: natural logarithms of SI figures, flags, and the number format."""
     kind = format_of(hardware, precision)
@@ -95,7 +107,7 @@ def device_vector(hardware: Hardware, precision: str) -> np.ndarray:
         [
             math.log(peak),
             math.log(sustained),
-            math.log(tdp * joule) if kind not in ("cpu", "fp64") else math.log(peak),
+            _third_rate(hardware, kind, tdp * joule, peak, clock),
             math.log(hardware.memory_bytes_per_s),
             math.log(max(hardware.multiprocessors, 1)),
             _log(hardware.l2_bytes, DEFAULT_L2_BYTES),

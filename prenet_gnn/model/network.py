@@ -54,6 +54,8 @@ ISSUE_LOGIT = -0.8
 # Starting share of the traffic between fused calls, and of their launches, that compiling saves.
 FUSE_LOGIT = 1.0
 COMPILED = RUN.index("compiled")
+# float64 under an unknown version, which is an early one in all rows: the third rate of a device.
+FP64, UNKNOWN_VERSION, THIRD = FORMATS.index("fp64"), RUN.index("unknown_version"), 2
 
 
 class Times(NamedTuple):
@@ -115,6 +117,7 @@ class TimeGNN(nn.Module):
         # flags that no row has set must not move anything
         nn.init.zeros_(self.run_film.weight)
         self.rate_logits = nn.Parameter(torch.full((formats, classes, 3), math.log(1 / 3)))
+        self.old_fp64_log = nn.Parameter(torch.zeros(classes))
         with torch.no_grad():
             for name in ("tf32", "half_matrix"):
                 self.rate_logits[FORMATS.index(name), GROUPED] += math.log(MATRIX_OVER_PLAIN)
@@ -183,6 +186,23 @@ class TimeGNN(nn.Module):
         latent: Tensor = self.device_latent[data.latents[:, 0]] * (data.latents[:, :1] > 0)
         return latent
 
+    def _inverse_rate(self, data: Data, number: Tensor) -> Tensor:
+        """Seconds per FLOP of every call, before corrections: `(M, 1)`."""
+        device, batch, kind = data.device, data.batch, self._class(data)
+        rates = device[batch, :3]
+        logits = self.rate_logits[number[batch], kind]
+        if not self.config.use_old_fp64:
+            plain: Tensor = (logits - rates).exp().sum(dim=-1, keepdim=True)
+            return plain
+        is_fp64 = number == FP64
+        old = (is_fp64 & (data.run[:, UNKNOWN_VERSION] > 0))[batch]
+        # the third rate of float64 is for early libraries alone
+        third = logits[:, THIRD].masked_fill(is_fp64[batch], -math.inf)
+        logits = torch.cat([logits[:, :THIRD], third[:, None]], dim=-1)
+        now = (logits - rates).exp().sum(dim=-1)
+        early = (self.old_fp64_log[kind] - rates[:, THIRD]).exp()
+        return torch.where(old, early, now)[:, None]
+
     def _framework(self, data: Data) -> Tensor:
         """Latents of the frameworks, zero for unknown ones: `(G, 4)`."""
         known = data.latents[:, 2:3] > 0
@@ -195,8 +215,7 @@ class TimeGNN(nn.Module):
         number = device[:, DEVICE.index("format")].long()
         latent, specs = self._latents(data), self._specs(device)
         framework = self._framework(data)
-        logits = self.rate_logits[number[batch], self._class(data)]
-        inverse = (logits - device[batch, :3]).exp().sum(dim=-1, keepdim=True)
+        inverse = self._inverse_rate(data, number)
         adjust = latent[:, 0] + framework[:, 2] + specs @ self.spec_slopes[0]
         compute = data.work[:, :2] * inverse * adjust[batch, None].exp()
         if self.config.use_fill:
@@ -251,6 +270,7 @@ class TimeGNN(nn.Module):
         """Four centred specifications, for slopes that are kept small: `(G, 4)`."""
         balance = (device[:, 0] - device[:, 3] - 4.0) / 4.0
         power = (device[:, 2] - device[:, 0]) / 4.0
+        power = power * (device[:, DEVICE.index("format")] != FP64)
         year = device[:, 7] / 8.0
         return torch.stack([balance, power, year, device[:, 10]], dim=-1)
 
