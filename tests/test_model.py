@@ -321,8 +321,11 @@ def test_early_float64_runs_at_its_own_rate_and_only_where_the_version_is_unknow
         return float(net._device_terms(_spread(collate([s])))[0].detach().sum())
 
     card, geforce = "Tesla V100-PCIE-32GB", "NVIDIA GeForce GTX 1080 Ti"
-    assert compute(card, "") > 3 * compute(card, "torch-1.12.0")
-    # a card whose float64 is no faster than that has nothing to lose
-    assert compute(geforce, "") == pytest.approx(1.5 * compute(geforce, "torch-1.12.0"), rel=0.3)
+    assert compute(card, "torch-unknown") > 3 * compute(card, "torch-1.12.0")
+    # a card whose float64 is no faster than that loses little
+    ratios = [
+        compute(name, "torch-unknown") / compute(name, "torch-1.12.0") for name in (card, geforce)
+    ]
+    assert ratios[0] > 5 * ratios[1]
     without = TimeGNN(ModelConfig(hidden=16, use_old_fp64=False)).eval()
     assert torch.isfinite(without(collate([sample(graph, "fp64", card)])).total).all()
