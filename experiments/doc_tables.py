@@ -57,12 +57,7 @@ def _error(part: dict[str, Any]) -> str:
 
 def ensembles(result: dict[str, Any]) -> str:
     """Scores of the mean of several networks beside those of one."""
-    return f"{ensemble.table(result['splits'])}\n\n{_made_at('experiments.ensemble', result)}"
-
-
-def _made_at(module: str, result: dict[str, Any]) -> str:
-    """The command and commit of a study that names no command itself."""
-    return f"`python -m {module}`, commit {result['commit']}."
+    return f"{ensemble.table(result['splits'])}\n\n{made(result)}"
 
 
 def breakdown(result: dict[str, Any]) -> str:

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.accuracy import PREDICTED, RESULTS, plain
-from experiments.studies import facts, write_json
+from experiments import study_tables
+from experiments.accuracy import PREDICTED, plain
+from experiments.provenance import RESULTS, provenance, write_result
 from prenet_gnn.metrics import summary
 
 FOLDER = re.compile(r"accuracy-fold(\d)-seed(\d)$")
@@ -89,15 +90,21 @@ def merged(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """The table of `docs/accuracy.md`."""
-    head = "| held out | rows | networks | MAPE of one | MAPE of the mean | median | p90 | bias |"
-    text = [head, "|---|---|---|---|---|---|---|---|"]
-    text += [
-        f"| {line['split'].replace('-', ' ')} | {line['rows']} | {line['networks']} | "
-        f"{line['mape_of_one']:.1%} ± {line['mape_of_one_sd']:.1%} | **{line['mape']:.1%}** | "
-        f"{line['median_ape']:.1%} | {line['p90_ape']:.1%} | {line['bias']:+.1%} |"
+    head = ("held out", "rows", "networks", "MAPE of one", "of the mean", "median", "p90", "bias")
+    rows = [
+        (
+            line["split"].replace("-", " "),
+            str(line["rows"]),
+            str(line["networks"]),
+            f"{line['mape_of_one']:.1%} ± {line['mape_of_one_sd']:.1%}",
+            f"**{line['mape']:.1%}**",
+            f"{line['median_ape']:.1%}",
+            f"{line['p90_ape']:.1%}",
+            f"{line['bias']:+.1%}",
+        )
         for line in lines
     ]
-    return "\n".join(text)
+    return study_tables.table(head, rows)
 
 
 def main() -> None:
@@ -110,8 +117,8 @@ def main() -> None:
     together = merged(lines)
     print(table(together))
     if args.write:
-        result = {"splits": together, "folds": lines, **facts()}
-        write_json(RESULTS / "ensemble.json", result)
+        made = provenance("python -m experiments.ensemble")
+        write_result("ensemble", {"splits": together, "folds": lines, **made})
 
 
 if __name__ == "__main__":

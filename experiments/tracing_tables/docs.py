@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.readme import fill_table
 from experiments.tracing_tables import STUDIES
+from experiments import study_tables
 from experiments.tracing_tables.common import Row, facts, load
 from experiments.tracing_tables.coverage import groups
 from experiments.tracing_tables.peers import TOOLS
@@ -22,9 +23,7 @@ LIBRARIES = {
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
     """Lines of a Markdown table."""
-    names = list(head)
-    lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-    return lines + [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
+    return study_tables.table(list(head), [[str(cell) for cell in row] for row in rows]).split("\n")
 
 
 def coverage(rows: list[Row]) -> list[str]:
