@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from experiments import study_tables
 from experiments.readme import fill_table
 from experiments.tracing_tables import STUDIES
-from experiments import study_tables
 from experiments.tracing_tables.common import Row, facts, load
 from experiments.tracing_tables.coverage import groups
 from experiments.tracing_tables.peers import TOOLS
