@@ -89,15 +89,18 @@ def test_a_device_twice_as_slow_is_found_from_three_records():
     found = fit([(graph(s, conv), 2 * s) for s, conv in [(0.1, 0.8), (0.02, 0.4), (0.5, 0.1)]])
     for seconds, conv in [(0.3, 0.6), (0.05, 0.2), (1.0, 0.9)]:
         assert corrected(found, graph(seconds, conv)).seconds == pytest.approx(
-            2 * seconds, rel=0.03
+            2 * seconds, rel=0.05
         )
 
 
-def test_one_record_moves_mostly_the_common_factor():
+def test_one_record_moves_mostly_the_common_factor_and_not_all_the_way():
+    """One network may be off where its device is not."""
     found = fit([(graph(0.1), 0.2)])
-    assert corrected(found, graph(0.1)).seconds == pytest.approx(0.2, rel=0.05)
+    assert 0.14 < corrected(found, graph(0.1)).seconds < 0.19
     other = corrected(found, graph(0.1, conv=0.0), Workload(mode="infer", optimizer="none"))
-    assert other.seconds == pytest.approx(0.2, rel=0.15)
+    assert other.seconds == pytest.approx(corrected(found, graph(0.1)).seconds, rel=0.15)
+    again = fit([(graph(0.1), 0.2)] * 10)
+    assert corrected(again, graph(0.1)).seconds == pytest.approx(0.2, rel=0.03)
 
 
 def test_exact_predictions_stay_as_they_are():
