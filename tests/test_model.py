@@ -15,7 +15,8 @@ from prenet_gnn.model.batch import Sample, collate
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN, device_vector, format_of, run_vector
 from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.network import WINOGRAD, TimeGNN, _spread
+from prenet_gnn.model.network import WINOGRAD, TimeGNN
+from prenet_gnn.model.spread import spread
 from prenet_gnn.workload import Workload
 from tracing import trace
 from tracing.vocab import KINDS
@@ -318,7 +319,7 @@ def test_early_float64_runs_at_its_own_rate_and_only_where_the_version_is_unknow
 
     def compute(name, framework):
         s = sample(graph, "fp64", name, framework=framework)
-        return float(net._device_terms(_spread(collate([s])))[0].detach().sum())
+        return float(net._device_terms(spread(collate([s])))[0].detach().sum())
 
     card, geforce = "Tesla V100-PCIE-32GB", "NVIDIA GeForce GTX 1080 Ti"
     assert compute(card, "torch-unknown") > 3 * compute(card, "torch-1.12.0")

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from prenet_gnn.features.schema import NUMBERS, OPERATORS, WIDTH, size_log
+from prenet_gnn.features.schema import OPERATORS, WIDTH
 from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
+from prenet_gnn.model.spread import spread
 from tracing.vocab import KINDS
 
 # Kinds whose arithmetic is billed at a rate of its own.
@@ -24,9 +25,6 @@ GROUPED, OTHERS = len(CLASSES), len(CLASSES) + 1
 # 2.25 times fewer multiplications (Lavin and Gray 2016, arXiv:1509.09308).
 POINTWISE, WINOGRAD = OTHERS + 1, OTHERS + 2
 CLASS_COUNT = WINOGRAD + 1
-COLUMN = {name: len(KINDS) + place for place, name in enumerate(NUMBERS)}
-GROUPED_COLUMNS = slice(COLUMN["is_depthwise"], COLUMN["is_grouped"] + 1)
-FUSED_COLUMNS = slice(COLUMN["fused_reads"], COLUMN["fused_share"] + 1)
 # Rate of half-precision matrix units over that of plain lanes (Ampere's and Ada's data sheets).
 MATRIX_OVER_PLAIN = 8.0
 LOSS_COLUMN = KINDS.index("loss")
@@ -166,7 +164,7 @@ class TimeGNN(nn.Module):
     def forward(self, data: Data) -> Times:
         """Seconds of every call and of every graph of a batch; see `model.batch.collate`."""
         h = self.before_run(self.embed(data))
-        data = _spread(data)
+        data = spread(data)
         gain, shift = self.run_film(data.run).chunk(2, dim=-1)
         h = torch.addcmul(shift[data.batch], h[data.take], 1.0 + gain[data.batch])
         scale = MAX_LOG * torch.tanh(self.head(h) / MAX_LOG)
@@ -356,42 +354,6 @@ class TimeGNN(nn.Module):
             + fixed
         )
         return host
-
-
-def _winograd(x: Tensor) -> Tensor:
-    """Calls that are 3 x 3 convolutions of stride 1 without dilation: `(N,)`."""
-    found: Tensor = (
-        (x[:, KINDS.index("conv")] > 0)
-        & ((x[:, COLUMN["log_kernel"]] - size_log(3 * 3)).abs() < 1e-4)
-        & (x[:, COLUMN["log_stride"]] < 0.75)
-        & (x[:, COLUMN["dilation"]] < 0.75)
-    )
-    return found
-
-
-def _spread(data: Data) -> Data:
-    """Repeats what belongs to calls for every row that runs the graph: `(N, ...)` to `(M, ...)`."""
-    take = data.take
-    return Data(
-        x=data.x[:, len(KINDS) : len(KINDS) + 3][take],
-        grouped=data.x[:, GROUPED_COLUMNS].any(dim=-1)[take],
-        pointwise=(data.x[:, COLUMN["is_pointwise_conv"]] > 0)[take],
-        winograd=_winograd(data.x)[take],
-        fused=data.x[:, FUSED_COLUMNS][take],
-        kind=data.x[:, : len(KINDS)].argmax(dim=-1)[take],
-        work=data.work[take],
-        count=data.count[take],
-        take=take,
-        batch=data.batch,
-        device=data.device,
-        run=data.run,
-        phases=data.phases,
-        step=data.step,
-        views=data.views,
-        latents=data.latents,
-        floor=data.floor,
-        num_nodes=len(take),
-    )
 
 
 def _smooth_max(first: Tensor, second: Tensor, sharpness: Tensor) -> Tensor:
