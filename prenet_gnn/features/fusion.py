@@ -82,7 +82,7 @@ def fused_traffic(
     Args:
         node: The call at its batch size.
         low: Its number formats.
-        fusion: From `fusion_of`.
+        fusion: From `fusions`.
         forward_bytes: All of its forward traffic.
     """
     reads, stays = fusion

@@ -99,6 +99,8 @@ NUMBERS = (
     "width_by_8", "fused_reads", "fused_share",
 )  # fmt: skip
 WIDTH = len(KINDS) + len(NUMBERS)
+# Kinds that `shape_of` describes as one matrix product.
+PRODUCTS = ("conv", "conv_transpose", "linear", "matmul", "attention")
 _KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
 
 
@@ -142,7 +144,7 @@ def describe(
 
 def _tiling(node: OpNode, s: Shape) -> list[float]:
     """How much a product grows when its sides are filled up to whole tiles, as logarithms."""
-    product = node.kind in ("conv", "conv_transpose", "linear", "matmul", "attention")
+    product = node.kind in PRODUCTS
     if not product or s.cols == 1:
         return [0.0] * 4
     sides = ((s.rows, 128), (s.cols, 32), (s.cols, 128), (s.inner, 32))
@@ -170,7 +172,7 @@ def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float, s: Sh
     out = node.output
     is_conv = node.kind in ("conv", "conv_transpose")
     grouped = is_conv and s.batch > 1
-    product = node.kind in ("conv", "conv_transpose", "linear", "matmul", "attention")
+    product = node.kind in PRODUCTS
     total_in = sum(spec.numel for spec in node.input_specs)
     dilation = node.attrs.get("dilation", 1)
     dilation = dilation[0] if isinstance(dilation, list) and dilation else dilation

@@ -31,7 +31,8 @@ BYTES_PER_CLOCK = 8.0
 # FLOP per joule that serve as unit of the power term.
 FLOP_PER_JOULE = {"fp32": 1e11, "tf32": 2e11, "half_matrix": 4e11, "half_plain": 1e11, "fp64": 5e10}
 # FLOP per clock and multiprocessor in float64 convolutions of PyTorch's early years: GeForce's rate
-# on Pascal, and no more on cards that could do 64 (V100 and P100 run VGG at 0.3 to 0.5 TFLOP/s).
+# on Pascal, and no more on V100 and P100, which could do 64 (FLOPs of VGG over the float64 times of
+# pytorch-gpu-benchmark under an unknown version).
 OLD_FP64_PER_CLOCK = 8.0
 DEFAULT_CLOCK_HZ = 1.5e9
 DEFAULT_TDP_W = 250.0

@@ -52,7 +52,7 @@ ISSUE_LOGIT = -0.8
 # Starting share of the traffic between fused calls, and of their launches, that compiling saves.
 FUSE_LOGIT = 1.0
 COMPILED = RUN.index("compiled")
-# float64 under an unknown version, which is an early one in all rows: the third rate of a device.
+# float64 under an unknown version, an early one on all cards with fast float64: the third rate.
 FP64, UNKNOWN_VERSION, THIRD = FORMATS.index("fp64"), RUN.index("unknown_version"), 2
 
 
