@@ -81,22 +81,21 @@ def run(
 ) -> dict[str, Any]:
     """Fits and scores one joint fold, by its number, or one protocol, and writes its file."""
     from experiments.protocols import protocol
-    from prenet_gnn.training.fit import fit, predict_rows
+    from prenet_gnn.training.fit import predict_rows
     from prenet_gnn.training.folds import joint_fold
     from prenet_gnn.training.parallel import is_first
-    from prenet_gnn.training.run import load_config, prepare_rows
+    from prenet_gnn.training.run import fit_member, load_config, prepare_rows
 
     settings = load_config(config, changes, seed)
     rows = prepare_rows(None)
     joint = isinstance(part, int)
     fold = joint_fold(rows.frame, int(part)) if joint else protocol(rows, str(part), device)
     operators = fold_operators(fold) if settings.train.operators_per_step else None
-    fitted = fit(
+    fitted = fit_member(
         rows,
         fold.train,
-        np.zeros(0, dtype=np.int64),
-        settings.model,
-        settings.train,
+        settings,
+        settings.train.seed,
         operators=operators,
         folder=out.with_suffix(""),
         report=lambda epoch, figures: print(epoch, figures, flush=True),

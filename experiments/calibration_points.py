@@ -109,8 +109,9 @@ def _unfinished(folder: Path, rows: Rows, fold: Fold) -> Fitted:
 
     from experiments.accuracy import fold_operators
     from prenet_gnn.model.config import ModelConfig
-    from prenet_gnn.model.network import TimeGNN
+    from prenet_gnn.model.paired import build_network
     from prenet_gnn.training.fit import Fitted
+    from prenet_gnn.training.run import known_folder
 
     facts: dict[str, Any] = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
     if facts["held_out_devices"] != list(fold.devices):
@@ -125,9 +126,15 @@ def _unfinished(folder: Path, rows: Rows, fold: Fold) -> Fitted:
         host_latents=len(latents.hosts) + 1,
         framework_latents=len(latents.frameworks) + 1,
     )
-    network = TimeGNN(config)
-    state = torch.load(folder / "last.ckpt", weights_only=True)
-    network.load_state_dict(state["model"])
+    network = build_network(config)
+    parts = {"": folder}
+    if config.setting_latents:
+        parts = {"general.": folder, "known.": known_folder(folder)}
+    state: dict[str, Any] = {}
+    for prefix, place in parts.items():
+        kept = torch.load(place / "last.ckpt", weights_only=True)["model"]
+        state.update({prefix + name: value for name, value in kept.items()})
+    network.load_state_dict(state)
     return Fitted(network.eval(), latents, [])
 
 

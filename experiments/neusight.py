@@ -51,7 +51,7 @@ def predict(rows: Rows, seed: int, changes: tuple[str, ...], folder: Path) -> pd
         rows,
         seen,
         np.zeros(0, dtype=np.int64),
-        settings.model,
+        settings.general(),
         settings.train,
         operators=operators_of(devices),
         folder=folder / f"seed-{seed}",

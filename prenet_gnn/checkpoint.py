@@ -17,6 +17,7 @@ from prenet_gnn.training.latents import Latents
 
 if TYPE_CHECKING:
     from prenet_gnn.model.network import TimeGNN
+    from prenet_gnn.model.paired import PairedGNN
 
 SCHEMA = "prenet-weights-1"
 WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
@@ -35,7 +36,7 @@ class Checkpoint:
         facts: Sources, licences, metrics, versions, seeds: the model card in short.
     """
 
-    models: tuple[TimeGNN, ...]
+    models: tuple[TimeGNN | PairedGNN, ...]
     latents: Latents
     intervals: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -160,13 +161,13 @@ def _build(description: dict[str, Any], data: bytes) -> Checkpoint:
     from safetensors.torch import load
 
     from prenet_gnn.model.config import ModelConfig
-    from prenet_gnn.model.network import TimeGNN
+    from prenet_gnn.model.paired import build_network
 
     tensors = load(data)
     config = ModelConfig.from_dict(description["config"])
     models = []
     for number in range(int(description["members"])):
-        model = TimeGNN(config)
+        model = build_network(config)
         prefix = f"{number}."
         own = {n[len(prefix) :]: t for n, t in tensors.items() if n.startswith(prefix)}
         model.load_state_dict(own)

@@ -313,20 +313,51 @@ def test_what_waits_for_a_product_or_a_sum_is_read_from_memory():
     assert found["mul"][0] == (False, True)
 
 
-def test_early_float64_runs_at_its_own_rate_and_only_where_the_version_is_unknown():
+def test_early_float64_convolutions_are_slow_forward_and_only_before_ampere():
     net = TimeGNN(ModelConfig(hidden=16)).eval()
-    graph = graph_of()
 
-    def compute(name, framework):
+    def compute(name, framework, channels=64):
+        graph = trace(nn.Conv2d(16, channels, 3), (torch.zeros(4, 16, 32, 32),))
         s = sample(graph, "fp64", name, framework=framework)
-        return float(net._device_terms(spread(collate([s])))[0].detach().sum())
+        seconds = net._device_terms(spread(collate([s])))[0].detach().sum(dim=0)
+        return seconds.numpy()
+
+    def slower(name, framework, **more):
+        return compute(name, framework, **more) / compute(name, "torch-1.12.0", **more)
 
     card, geforce = "Tesla V100-PCIE-32GB", "NVIDIA GeForce GTX 1080 Ti"
-    assert compute(card, "torch-unknown") > 3 * compute(card, "torch-1.12.0")
-    # a card whose float64 is no faster than that loses little
-    ratios = [
-        compute(name, "torch-unknown") / compute(name, "torch-1.12.0") for name in (card, geforce)
-    ]
-    assert ratios[0] > 5 * ratios[1]
+    for early in ("torch-unknown", "torch-1.4"):
+        forward, backward = slower(card, early)
+        assert forward > 5
+        assert backward == pytest.approx(1.0)
+        # a card whose float64 is no faster than that loses little
+        assert 1 < slower(geforce, early)[0] < forward / 3
+    for name, framework, channels in (
+        (card, "torch-unknown", 32),
+        (card, "torch-2.1.0", 64),
+        ("NVIDIA A100-SXM4-40GB", "torch-unknown", 64),
+        ("AMD Radeon RX 6800", "torch-unknown", 64),
+    ):
+        assert slower(name, framework, channels=channels) == pytest.approx([1.0, 1.0])
+    graph = graph_of()
     without = TimeGNN(ModelConfig(hidden=16, use_old_fp64=False)).eval()
     assert torch.isfinite(without(collate([sample(graph, "fp64", card)])).total).all()
+
+
+def test_half_precision_without_matrix_units_adds_up_in_float32_on_nvidia_and_is_packed_on_radeon():
+    def rates(name, precision):
+        vector = dict(zip(DEVICE, device_vector(get_hardware(name), precision), strict=True))
+        return np.exp([vector["log_peak"], vector["log_sustained"]])
+
+    for pascal in ("Tesla P100-PCIE-16GB", "NVIDIA GeForce GTX 1080 Ti"):
+        assert rates(pascal, "fp16") == pytest.approx(rates(pascal, "fp32"))
+    for radeon in ("AMD Radeon RX 6800", "AMD Radeon RX 7900 XTX"):
+        assert format_of(get_hardware(radeon), "fp16") == "half_plain"
+        assert rates(radeon, "fp16")[1] == pytest.approx(2 * rates(radeon, "fp32")[1])
+    assert format_of(get_hardware("AMD Instinct MI300X"), "fp16") == "half_matrix"
+
+
+def test_float64_of_rdna_3_is_half_of_the_larger_figure():
+    xtx = get_hardware("AMD Radeon RX 7900 XTX")
+    log_peak = device_vector(xtx, "fp64")[DEVICE.index("log_peak")]
+    assert np.exp(log_peak) == pytest.approx(xtx.peak_flops_per_s("fp64") / 2, rel=0.01)

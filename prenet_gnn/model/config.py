@@ -14,6 +14,7 @@ _LIMITS: Limits = {
     "operator_embedding": (1, WIDEST),
     "head_hidden": (1, WIDEST),
     "device_hidden": (1, WIDEST),
+    "setting_latents": (0, WIDEST),
     "dropout": (0.0, 0.99),
     "operator_dropout": (0.0, 1.0),
     "device_latents": (1, 1e6),
@@ -45,6 +46,9 @@ class ModelConfig:
         use_fusion: Save the traffic between calls that a compiler fuses, where it is used.
         operator_dropout: Share of the calls that hide their operator's name in training, so that
             kind and sizes carry what they can for operators that no row has.
+        setting_latents: Width of what a known device, and it under a framework, change in every
+            call. Above 0 there are two networks: one without it for all devices, and a copy tuned
+            with it for known ones (`model.paired`).
         device_latents: Devices with a latent, plus one for unseen devices.
         host_latents: Pairs of device and framework with a latent, plus one.
         framework_latents: Frameworks with a latent, plus one.
@@ -66,6 +70,7 @@ class ModelConfig:
     use_old_fp64: bool = True
     use_fusion: bool = True
     operator_dropout: float = 0.1
+    setting_latents: int = 0
     device_latents: int = 1
     host_latents: int = 1
     framework_latents: int = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,10 +31,23 @@ MATRIX_FP32, MATRIX_LANES = ("gfx908", "gfx90a", "gfx942", "gfx950"), 128.0
 BYTES_PER_CLOCK = 8.0
 # FLOP per joule that serve as unit of the power term.
 FLOP_PER_JOULE = {"fp32": 1e11, "tf32": 2e11, "half_matrix": 4e11, "half_plain": 1e11, "fp64": 5e10}
-# FLOP per clock and multiprocessor in float64 convolutions of PyTorch's early years: GeForce's rate
-# on Pascal, and no more on V100 and P100, which could do 64 (FLOPs of VGG over the float64 times of
-# pytorch-gpu-benchmark under an unknown version).
-OLD_FP64_PER_CLOCK = 8.0
+# Chips before these have no matrix units for half precision, nor kernels that add up in it: PyTorch
+# asks cuDNN and cuBLAS for sums in float32, so half precision multiplies at float32's rate there.
+VOLTA, AMPERE = (7, 0), (8, 0)
+# AMD's gaming chips: its libraries use packed half precision on plain lanes, twice float32's rate.
+# RX 7800 XT and 7900 XTX reach 190 to 230 FLOP per clock and unit in VGG, as RX 6700 XT and 6800
+# do, and not the 512 of their data sheets (`python -m experiments.rates`).
+RDNA, PACKED = ("gfx10", "gfx11"), 2.0
+# AMD's libraries have no kernels of their own for half precision on these (ROCm supports none of
+# them): VGG takes 3 to 7 times as long as in float32 on RX 5700 (`python -m experiments.rates`).
+FALLBACK_HALF = ("gfx1010", "gfx1011", "gfx1012")
+# float64 FLOP per clock and unit of RDNA 3. TechPowerUp lists twice, Wikipedia's tables of cards
+# list this, and VGG reaches 84 to 91% of it (`python -m experiments.rates`).
+RDNA3, RDNA3_FP64_PER_CLOCK = "gfx11", 4.0
+# float64 FLOP per clock and multiprocessor in the forward pass of convolutions in PyTorch's early
+# years on chips before Ampere: half the rate of the backward pass on GeForce cards, and no more on
+# V100 and P100, which reach 30 backward (`python -m experiments.rates`).
+OLD_FP64_PER_CLOCK, OLD_FP64_SHARE = 4.5, 0.5
 DEFAULT_CLOCK_HZ = 1.5e9
 DEFAULT_TDP_W = 250.0
 DEFAULT_L2_BYTES = 4 * 2**20
@@ -45,12 +59,12 @@ ERAS = ((1, 8), (2, 0), (2, 4), (2, 8))
 DEVICE = (
     "log_peak", "log_sustained", "log_power", "log_bandwidth", "log_multiprocessors", "log_l2",
     "log_clock", "year", "has_matrix_units", "is_cpu", "is_amd", "log_pcie", "log_tdp", "format",
-    "log_issue",
+    "log_issue", "early_fp64",
 )  # fmt: skip
 RUN = (
     "channels_last", "compiled", "fp32", "tf32", "half", "amp", "fp64", "train",
     "cudnn_benchmark", "since_1_8", "since_2_0", "since_2_4", "since_2_8", "unknown_version",
-    "is_cpu", "is_amd", "half_plain",
+    "is_cpu", "is_amd", "half_plain", "half_fallback",
 )  # fmt: skip
 
 
@@ -61,10 +75,37 @@ def format_of(hardware: Hardware, precision: str) -> str:
     if precision in ("fp32", "tf32", "fp64"):
         has_tf32 = hardware.stated_peak("tf32") is not None
         return "fp32" if precision == "tf32" and not has_tf32 else precision
+    if (hardware.compute_capability or "").startswith(RDNA):
+        return "half_plain"
     half = hardware.peak_flops_per_s(precision)
     return "half_matrix" if half > 2.5 * hardware.peak_flops_per_s("fp32") or (
         hardware.tensor_cores or 0
     ) > 0 else "half_plain"  # fmt: skip
+
+
+def _is_before(hardware: Hardware, capability: tuple[int, int]) -> bool:
+    """Whether this is an NVIDIA chip of a lower compute capability."""
+    if hardware.kind != "gpu" or not hardware.vendor.upper().startswith("NVIDIA"):
+        return False
+    numbers = re.fullmatch(r"(\d+)\.(\d+)", hardware.compute_capability or "")
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < capability
+
+
+def _peak(hardware: Hardware, precision: str, kind: str, clock: float) -> float:
+    """What arithmetic can reach at most in PyTorch's kernels, in FLOP per second."""
+    peak = hardware.peak_flops_per_s(precision)
+    architecture = hardware.compute_capability or ""
+    if kind == "half_plain" and _is_before(hardware, VOLTA):
+        return min(peak, hardware.peak_flops_per_s("fp32"))
+    if kind == "fp64" and architecture.startswith(RDNA3):
+        return min(peak, hardware.multiprocessors * clock * RDNA3_FP64_PER_CLOCK)
+    return peak
+
+
+def _per_clock(hardware: Hardware, kind: str) -> float:
+    """FLOP per clock and multiprocessor that large products sustain."""
+    packed = (hardware.compute_capability or "").startswith(RDNA) and kind == "half_plain"
+    return SUSTAINED_PER_CLOCK.get(kind, 2.0 * _lanes(hardware) * (PACKED if packed else 1.0))
 
 
 def _log(value: float | None, default: float) -> float:
@@ -87,17 +128,17 @@ def _third_rate(hardware: Hardware, kind: str, by_power: float, peak: float, clo
     if kind == "cpu":
         return math.log(peak)
     if kind == "fp64":
-        return math.log(min(peak, hardware.multiprocessors * clock * OLD_FP64_PER_CLOCK))
+        by_clock = hardware.multiprocessors * clock * OLD_FP64_PER_CLOCK
+        return math.log(min(OLD_FP64_SHARE * peak, by_clock))
     return math.log(by_power)
 
 
 def device_vector(hardware: Hardware, precision: str) -> np.ndarray:
-    """`(15,)` float64: natural logarithms of SI figures, flags, and the number format."""
+    """`(16,)` float64: natural logarithms of SI figures, flags, and the number format."""
     kind = format_of(hardware, precision)
     clock = hardware.boost_clock_hz or hardware.base_clock_hz or DEFAULT_CLOCK_HZ
-    peak = hardware.peak_flops_per_s(precision)
-    per_clock = SUSTAINED_PER_CLOCK.get(kind, 2.0 * _lanes(hardware))
-    sustained = hardware.multiprocessors * clock * per_clock
+    peak = _peak(hardware, precision, kind, clock)
+    sustained = hardware.multiprocessors * clock * _per_clock(hardware, kind)
     issue = hardware.multiprocessors * clock * BYTES_PER_CLOCK
     if hardware.kind != "gpu":
         # what a multiprocessor is differs there
@@ -121,12 +162,13 @@ def device_vector(hardware: Hardware, precision: str) -> np.ndarray:
             math.log(tdp),
             float(FORMATS.index(kind)),
             math.log(issue),
+            float(kind == "fp64" and _is_before(hardware, AMPERE)),
         ]
     )
 
 
 def run_vector(workload: Workload, hardware: Hardware) -> np.ndarray:
-    """`(17,)` float32 flags of how a graph is run, in the order of `RUN`.
+    """`(18,)` float32 flags of how a graph is run, in the order of `RUN`.
 
     bfloat16 and float16 move and multiply at the same rates, so no flag tells them apart.
     """
@@ -149,6 +191,7 @@ def run_vector(workload: Workload, hardware: Hardware) -> np.ndarray:
             float(kind == "cpu"),
             float(hardware.vendor.upper().startswith("AMD")),
             float(kind == "half_plain"),
+            float(kind == "half_plain" and hardware.compute_capability in FALLBACK_HALF),
         ],
         dtype=np.float32,
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from prenet_gnn.features.schema import OPERATORS, WIDTH
+from prenet_gnn.features.schema import OPERATORS, WIDTH, size_log
 from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
@@ -43,7 +43,7 @@ SHARPNESS = 4.0
 TILE_LOG2 = 13.0
 FILL_LOG = -1.5
 CACHE_LOGIT = -1.5
-OPERATOR_STD = 0.1
+OPERATOR_STD, SETTING_STD = 0.1, 0.3
 # A kernel starts and ends faster at a higher clock: the exponent's starting point, and the clock
 # that `KERNEL_S` goes with.
 KERNEL_CLOCK, KERNEL_CLOCK_HZ = 0.5, 1.5e9
@@ -52,8 +52,11 @@ ISSUE_LOGIT = -0.8
 # Starting share of the traffic between fused calls, and of their launches, that compiling saves.
 FUSE_LOGIT = 1.0
 COMPILED = RUN.index("compiled")
-# float64 under an unknown version, an early one on all cards with fast float64: the third rate.
-FP64, UNKNOWN_VERSION, THIRD = FORMATS.index("fp64"), RUN.index("unknown_version"), 2
+# float64 under an early version, which files that name none had: the third rate. Convolutions to
+# few channels (DenseNet's 32) took the same time under either, those to 64 or more did not.
+FP64, SINCE_1_8, THIRD = FORMATS.index("fp64"), RUN.index("since_1_8"), 2
+CONVOLUTION = 0
+EARLY_FP64, EARLY_CHANNELS = DEVICE.index("early_fp64"), size_log(63.0)
 
 
 class Times(NamedTuple):
@@ -139,6 +142,13 @@ class TimeGNN(nn.Module):
         self.host_latent = nn.Parameter(torch.zeros(config.host_latents, 2))
         # host forward and backward; arithmetic and memory traffic, for the libraries it brings
         self.framework_latent = nn.Parameter(torch.zeros(config.framework_latents, 4))
+        width = config.setting_latents
+        if width:
+            # what a device, and it under a framework, do to every call in a way of their own
+            self.device_setting = nn.Parameter(torch.zeros(config.device_latents, width))
+            self.host_setting = nn.Parameter(torch.zeros(config.host_latents, width))
+            self.setting_film = nn.Linear(width, 2 * w, bias=False)
+            nn.init.normal_(self.setting_film.weight, std=SETTING_STD)
         index = torch.full((len(KINDS),), OTHERS)
         for number, kinds in enumerate(CLASSES):
             for kind in kinds:
@@ -165,7 +175,10 @@ class TimeGNN(nn.Module):
         """Seconds of every call and of every graph of a batch; see `model.batch.collate`."""
         h = self.before_run(self.embed(data))
         data = spread(data)
-        gain, shift = self.run_film(data.run).chunk(2, dim=-1)
+        film = self.run_film(data.run)
+        if self.config.setting_latents:
+            film = film + self.setting_film(self._setting(data))
+        gain, shift = film.chunk(2, dim=-1)
         h = torch.addcmul(shift[data.batch], h[data.take], 1.0 + gain[data.batch])
         scale = MAX_LOG * torch.tanh(self.head(h) / MAX_LOG)
         compute, memory, kernel = self._device_terms(data)
@@ -184,22 +197,30 @@ class TimeGNN(nn.Module):
         latent: Tensor = self.device_latent[data.latents[:, 0]] * (data.latents[:, :1] > 0)
         return latent
 
+    def _setting(self, data: Data) -> Tensor:
+        """Latents of devices and of devices under a framework; zero for new ones: `(G, S)`."""
+        known = (data.latents > 0).float()
+        device: Tensor = self.device_setting[data.latents[:, 0]] * known[:, :1]
+        host: Tensor = self.host_setting[data.latents[:, 1]] * known[:, 1:2]
+        return device + host
+
     def _inverse_rate(self, data: Data, number: Tensor) -> Tensor:
-        """Seconds per FLOP of every call, before corrections: `(M, 1)`."""
+        """Seconds per FLOP of every call, before corrections: forward and backward `(M, 2)`."""
         device, batch, kind = data.device, data.batch, self._class(data)
         rates = device[batch, :3]
         logits = self.rate_logits[number[batch], kind]
         if not self.config.use_old_fp64:
             plain: Tensor = (logits - rates).exp().sum(dim=-1, keepdim=True)
-            return plain
-        is_fp64 = number == FP64
-        old = (is_fp64 & (data.run[:, UNKNOWN_VERSION] > 0))[batch]
+            return plain.expand(-1, 2)
         # the third rate of float64 is for early libraries alone
-        third = logits[:, THIRD].masked_fill(is_fp64[batch], -math.inf)
+        third = logits[:, THIRD].masked_fill((number == FP64)[batch], -math.inf)
         logits = torch.cat([logits[:, :THIRD], third[:, None]], dim=-1)
-        now = (logits - rates).exp().sum(dim=-1)
-        early = (self.old_fp64_log[kind] - rates[:, THIRD]).exp()
-        return torch.where(old, early, now)[:, None]
+        backward = (logits - rates).exp().sum(dim=-1)
+        early = ((device[:, EARLY_FP64] > 0) & (data.run[:, SINCE_1_8] == 0))[batch]
+        early = early & (data.x[:, 2] > EARLY_CHANNELS)
+        early = early & ((kind == CONVOLUTION) | (kind == WINOGRAD))
+        slow = (self.old_fp64_log[kind] - rates[:, THIRD]).exp()
+        return torch.stack([torch.where(early, slow, backward), backward], dim=-1)
 
     def _framework(self, data: Data) -> Tensor:
         """Latents of the frameworks, zero for unknown ones: `(G, 4)`."""

@@ -18,6 +18,7 @@ from prenet_gnn.model.batch import Sample, collate
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import RUN
 from prenet_gnn.model.network import TimeGNN, Times
+from prenet_gnn.model.paired import PairedGNN
 from prenet_gnn.settings import Limits, checked
 from prenet_gnn.training.latents import Latents
 from prenet_gnn.training.optimizer import make_optimizer, make_schedule
@@ -49,7 +50,8 @@ _LIMITS: Limits = {
     "seed": (0, 2**32 - 1),
     **dict.fromkeys(
         ("weight_decay", "latent_penalty", "spec_penalty", "correction_penalty",
-         "operator_weight", "host_floor", "version_penalty", "framework_penalty"),
+         "operator_weight", "host_floor", "version_penalty", "framework_penalty",
+         "setting_penalty"),
         (0.0, 1e6),
     ),
 }  # fmt: skip
@@ -73,6 +75,7 @@ class TrainConfig:
             devices have rows of a version, and what sets them apart belongs to their latents.
         framework_penalty: Squared penalty on what a framework changes in the device's times; larger
             than that on device latents: what one device shows must not pass for its framework's.
+        setting_penalty: Squared penalty on latents of known settings.
         latent_dropout: Share of rows that see no device or host latent, so that the shared part
             stays good on its own.
         rows_per_graph: Rows of one encoded graph that are drawn together; they share the pass over
@@ -95,6 +98,7 @@ class TrainConfig:
     correction_penalty: float = 1e-3
     version_penalty: float = 2e-3
     framework_penalty: float = 0.1
+    setting_penalty: float = 1e-3
     latent_dropout: float = 0.1
     rows_per_graph: int = 1
     operators_per_step: int = 192
@@ -118,7 +122,7 @@ class TrainConfig:
 class Fitted:
     """A fitted network and the latents its tables hold."""
 
-    model: TimeGNN
+    model: TimeGNN | PairedGNN
     latents: Latents
     history: list[dict[str, float]]
 
@@ -153,6 +157,9 @@ def penalties(model: TimeGNN, config: TrainConfig) -> Tensor:
     versions = model.run_film.weight[:, VERSIONS]
     penalty = penalty + config.version_penalty * (versions**2).sum()
     penalty = penalty + 0.01 * (model.run_calls.weight**2).sum() / 10.0
+    if model.config.setting_latents:
+        settings = (model.device_setting**2).sum() + (model.host_setting**2).sum()
+        penalty = penalty + config.setting_penalty * settings
     for parameter in model.device_head.parameters():
         if parameter.dim() > 1:
             penalty = penalty + config.correction_penalty * (parameter**2).sum() / 10.0
@@ -189,6 +196,7 @@ def fit(
     config: TrainConfig,
     *,
     operators: Rows | None = None,
+    start: TimeGNN | None = None,
     folder: Path | None = None,
     report: Callable[[int, dict[str, float]], None] | None = None,
     validate_every: int = 5,
@@ -202,6 +210,8 @@ def fit(
         model_config: Size of the network; numbers of latents are filled in.
         config: How to fit.
         operators: Operators timed alone, to learn from beside the rows.
+        start: A fitted network of the same size to go on from; it need not have latents of
+            settings.
         folder: Keeps a checkpoint after every epoch there and resumes from it.
         report: Called after each epoch with its number and figures, in the first process; an
             exception it raises (a pruned trial) ends the fit.
@@ -223,6 +233,8 @@ def fit(
     )
     fabric = make_fabric()
     network = TimeGNN(model_config)
+    if start is not None:
+        network.load_state_dict({**network.state_dict(), **start.state_dict()})
     optimizer = make_optimizer(network, config)
     per_epoch = config.rows_per_epoch or len(train)
     steps = config.epochs * math.ceil(per_epoch / config.batch_size)

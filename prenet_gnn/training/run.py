@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ import numpy as np
 
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.model.config import ModelConfig
+from prenet_gnn.model.network import TimeGNN
+from prenet_gnn.model.paired import PairedGNN
 from prenet_gnn.training.fit import Fitted, TrainConfig, fit
 from prenet_gnn.training.parallel import is_first
 from prenet_gnn.training.rows import Rows
@@ -32,14 +34,21 @@ class RunConfig:
     Attributes:
         model: Size of the network.
         train: How it is fitted.
+        known: Settings of `train` that differ when a copy is tuned on known devices and
+            frameworks, where `model.setting_latents` asks for one.
         members: Networks in the ensemble, with seeds counted up from `train.seed`.
         intervals: Half-widths of 90% intervals by situation, from `experiments.accuracy`.
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    known: dict[str, Any] = field(default_factory=dict)
     members: int = 1
     intervals: dict[str, float] = field(default_factory=dict)
+
+    def general(self) -> ModelConfig:
+        """Settings of the network for all devices, without its copy for known ones."""
+        return replace(self.model, setting_latents=0)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain data."""
@@ -51,18 +60,28 @@ class RunConfig:
         unknown = set(data) - {f.name for f in fields(cls)}
         if unknown:
             raise ConfigError(
-                f"unknown settings: {', '.join(sorted(unknown))}. Allowed: model, train, members, "
-                "intervals."
+                f"unknown settings: {', '.join(sorted(unknown))}. Allowed: model, train, known, "
+                "members, intervals."
             )
         try:
             return cls(
                 model=ModelConfig.from_dict(data.get("model", {})),
                 train=TrainConfig.from_dict(data.get("train", {})),
+                known=_known(data),
                 members=int(data.get("members", 1)),
                 intervals={str(k): float(v) for k, v in data.get("intervals", {}).items()},
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"a setting has a wrong value: {error}.") from None
+
+
+def _known(data: dict[str, Any]) -> dict[str, Any]:
+    """The table `known`, whose values must be settings of `train` but the seed."""
+    given = data.get("known", {})
+    if not isinstance(given, dict) or "seed" in given:
+        raise ConfigError("'known' must be a table of settings of 'train', without a seed.")
+    checked: dict[str, Any] = TrainConfig.from_dict(given).to_dict()
+    return {name: checked[name] for name in given}
 
 
 def load_config(
@@ -149,6 +168,63 @@ def prepare_operators(data: str | Path | None) -> Rows:
     return rows
 
 
+def fit_member(
+    rows: Rows,
+    train: np.ndarray,
+    settings: RunConfig,
+    seed: int,
+    *,
+    operators: Rows | None = None,
+    folder: Path | None = None,
+    report: Callable[[int, dict[str, float]], None] | None = None,
+) -> Fitted:
+    """One member of the ensemble: a network, and where asked for its copy for known settings.
+
+    Args:
+        rows: All rows.
+        train: Indices to fit to.
+        settings: How large the network is and how it is fitted; `members` does not matter.
+        seed: Seed of this member.
+        operators: Operators timed alone.
+        folder: Keeps a checkpoint after every epoch there and resumes from it.
+        report: Called after each epoch with its number and figures.
+    """
+    config = replace(settings.train, seed=seed)
+    nothing = np.zeros(0, dtype=np.int64)
+    general = fit(
+        rows,
+        train,
+        nothing,
+        settings.general(),
+        config,
+        operators=operators,
+        folder=folder,
+        report=report,
+    )
+    if not settings.model.setting_latents:
+        return general
+    assert isinstance(general.model, TimeGNN)
+    known = fit(
+        rows,
+        train,
+        nothing,
+        settings.model,
+        TrainConfig.from_dict({**config.to_dict(), **settings.known}),
+        operators=operators,
+        start=general.model,
+        folder=known_folder(folder) if folder is not None else None,
+        report=report,
+    )
+    assert isinstance(known.model, TimeGNN)
+    pair = PairedGNN(general.model, known.model)
+    return Fitted(pair, general.latents, general.history + known.history)
+
+
+def known_folder(folder: Path) -> Path:
+    """Where a run keeps the state of the copy for known settings."""
+    return folder / "known"
+
+
 def run_training(
     output: Path,
     *,
@@ -168,22 +244,18 @@ def run_training(
     rows = prepare_rows(data)
     operators = prepare_operators(data) if settings.train.operators_per_step else None
     everything = np.arange(len(rows))
-    nothing = np.zeros(0, dtype=np.int64)
     fitted: list[Fitted] = []
     for number in range(settings.members):
-        train = replace(settings.train, seed=settings.train.seed + number)
-        folder = output / f"member-{number}"
         if is_first():
             print(f"member {number + 1} of {settings.members}: {len(rows)} rows", flush=True)
         fitted.append(
-            fit(
+            fit_member(
                 rows,
                 everything,
-                nothing,
-                settings.model,
-                train,
+                settings,
+                settings.train.seed + number,
                 operators=operators,
-                folder=folder,
+                folder=output / f"member-{number}",
                 report=_say,
             )
         )

@@ -46,7 +46,7 @@ def fit_proxy(
         proxy.rows,
         proxy.train,
         validation,
-        config.model,
+        config.general(),
         train,
         operators=operators,
         report=report,

@@ -1,0 +1,100 @@
+"""FLOP per clock and multiprocessor that convolutions reach in measured rows, by device and format.
+
+    python -m experiments.rates [--model vgg16] [--precision fp64]
+
+VGG is nearly all dense 3 x 3 convolutions, so its FLOPs over its time tell what a device's library
+reaches. Forward are rows of inference; backward is what a training step takes beyond that. A table
+is printed and nothing written: it comes close to the measured rows, which stay out of this
+repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from prenet_gnn.errors import PreNetError
+
+if TYPE_CHECKING:
+    from prenet_gnn.training.rows import Rows
+
+
+def rates(rows: Rows, model: str, precision: str | None = None) -> pd.DataFrame:
+    """Best FLOP per clock and multiprocessor, forward and backward, and the data sheet's.
+
+    Raises:
+        PreNetError: No row is of that model and precision.
+    """
+    from prenet_gnn.hardware import get_hardware
+    from prenet_gnn.training.latents import Latents
+
+    frame = rows.frame
+    chosen = frame["model"].str.split(":").str[-1] == model
+    if precision is not None:
+        chosen &= frame["precision"] == precision
+    found = []
+    for place in chosen.to_numpy().nonzero()[0]:
+        row = frame.iloc[place]
+        hardware = get_hardware(str(row["gpu"]))
+        clock = hardware.boost_clock_hz or hardware.base_clock_hz
+        if not clock or hardware.kind != "gpu":
+            continue
+        encoded = rows.sample(int(place), Latents()).encoded
+        flops = (encoded.work[:, :2] * encoded.counts[:, None]).sum(axis=0)
+        found.append(
+            {
+                "device": hardware.name,
+                "framework": row["framework"],
+                "precision": row["precision"],
+                "mode": row["mode"],
+                "batch": row["batch_size"],
+                "seconds": rows.seconds[place],
+                "forward": flops[0],
+                "backward": flops[1],
+                "lanes": hardware.multiprocessors * clock,
+                "peak": hardware.peak_flops_per_s(str(row["precision"])),
+            }
+        )
+    if not found:
+        raise PreNetError(f"No measured row is of model '{model}' and that precision.")
+    keys = ["device", "framework", "precision", "batch"]
+    table = pd.DataFrame(found)
+    best = table.loc[table.groupby([*keys, "mode"], dropna=False)["seconds"].idxmin()]
+    infer = best[best["mode"] == "infer"].set_index(keys)
+    train = best[best["mode"] == "train"].set_index(keys)[["seconds", "backward"]]
+    both = infer.join(train, rsuffix="_train")
+    result = pd.DataFrame(
+        {
+            "forward": both["forward"] / both["seconds"] / both["lanes"],
+            "backward": both["backward_train"]
+            / (both["seconds_train"] - both["seconds"])
+            / both["lanes"],
+            "data sheet": both["peak"] / both["lanes"],
+        }
+    )
+    largest: pd.DataFrame = result.groupby(keys[:3], dropna=False).max().reset_index()
+    return largest.sort_values(["precision", "device"])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="vgg16")
+    parser.add_argument("--precision", help="one precision only")
+    arguments = parser.parse_args(argv)
+    from prenet_gnn.training.run import prepare_rows
+
+    try:
+        table = rates(prepare_rows(None), arguments.model, arguments.precision)
+    except PreNetError as error:
+        print(f"rates: {error}", file=sys.stderr)
+        return 1
+    print(table.round(1).to_string(index=False))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,108 @@
+"""The copy of the network for known devices: what it changes, and how it is trained and kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_model import graph_of, sample
+from test_training import made_up_rows
+
+from prenet_gnn.checkpoint import load_checkpoint
+from prenet_gnn.cli import main
+from prenet_gnn.errors import ConfigError
+from prenet_gnn.model.batch import collate
+from prenet_gnn.model.config import ModelConfig
+from prenet_gnn.model.paired import PairedGNN, build_network
+from prenet_gnn.training import run
+from prenet_gnn.training.fit import predict_rows
+
+
+def test_what_a_known_setting_learns_leaves_new_devices_alone() -> None:
+    config = ModelConfig(hidden=16, setting_latents=3, device_latents=2, host_latents=2)
+    pair = build_network(config).eval()
+    assert isinstance(pair, PairedGNN)
+    new = sample(graph_of())
+    known = replace(new, device_latent=1, host_latent=1)
+    half_known = replace(new, device_latent=1)
+    with torch.no_grad():
+        pair.known.device_setting[1] = 1.0
+        pair.known.head[-1].weight.normal_(std=0.1)
+        times = pair(collate([new, known, half_known]))
+        alone = pair.general(collate([new, known, half_known]))
+        tuned = pair.known(collate([known]))
+    assert torch.allclose(times.total[[0, 2]], alone.total[[0, 2]])
+    assert not torch.allclose(tuned.total, alone.total[1:2], rtol=1e-3)
+    assert torch.allclose(times.total[1:2], (alone.total[1:2] * tuned.total).sqrt())
+    calls = len(known.encoded.operators)
+    own = slice(calls, 2 * calls)
+    assert torch.allclose(times.node[own], (alone.node[own] + tuned.node) / 2)
+    assert torch.allclose(times.node[:calls], alone.node[:calls])
+
+
+def test_a_copy_is_tuned_on_from_the_network_it_belongs_to(tmp_path: Path) -> None:
+    rows = made_up_rows()
+    everything = rows.latents(range(len(rows)))
+    settings = run.RunConfig.from_dict(
+        {
+            "model": {"hidden": 16, "setting_latents": 2},
+            "train": {"epochs": 3, "rows_per_epoch": 0, "operators_per_step": 0},
+            "known": {"epochs": 2, "learning_rate": 1e-4},
+        }
+    )
+    said: list[int] = []
+
+    def fit(folder: Path | None = None) -> Any:
+        said.clear()
+        return run.fit_member(
+            rows,
+            torch.arange(len(rows)).numpy(),
+            settings,
+            5,
+            folder=folder,
+            report=lambda epoch, figures: said.append(epoch),
+        )
+
+    fitted = fit(tmp_path)
+    assert said == [0, 1, 2, 0, 1]
+    assert fitted.latents == everything
+    general, known = fitted.model.general.state_dict(), fitted.model.known.state_dict()
+    assert set(known) - set(general) == {
+        "device_setting", "host_setting", "setting_film.weight",
+    }  # fmt: skip
+    assert float(known["device_setting"].abs().max()) > 0
+    # a small rate leaves it near where it began
+    for name, value in general.items():
+        assert torch.allclose(value, known[name], atol=0.02), name
+    assert fit(tmp_path).history == fitted.history
+    assert said == []
+    again = fit()
+    assert predict_rows(again, rows, [0, 1]).tolist() == predict_rows(fitted, rows, [0, 1]).tolist()
+
+
+def test_weights_of_pairs_are_kept_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = made_up_rows()
+    rows = replace(rows, frame=rows.frame.assign(source="made up"))
+    monkeypatch.setattr(run, "prepare_rows", lambda data, **_: rows)
+    monkeypatch.setattr(run, "prepare_operators", lambda data: rows)
+    changes = (
+        "train.epochs=1", "train.rows_per_epoch=0", "train.operators_per_step=4",
+        "model.hidden=16", "model.setting_latents=2", "known.epochs=2",
+    )  # fmt: skip
+    words = [part for change in changes for part in ("--set", change)]
+    assert main(["train", "-o", str(tmp_path), *words]) == 0
+    made = load_checkpoint(tmp_path)
+    assert made.facts["run"]["known"] == {"epochs": 2}
+    (pair,) = made.models
+    assert isinstance(pair, PairedGNN)
+    kept = torch.load(tmp_path / "member-0" / "known" / "last.ckpt", weights_only=True)["model"]
+    assert all(torch.equal(kept[name], value) for name, value in pair.known.state_dict().items())
+
+
+@pytest.mark.parametrize("given", [{"seed": 1}, {"epoch": 1}, {"epochs": "many"}, 3])
+def test_wrong_settings_of_the_copy_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigError):
+        run.RunConfig.from_dict({"known": given})
