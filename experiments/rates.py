@@ -65,12 +65,12 @@ def rates(rows: Rows, model: str, precision: str | None = None) -> pd.DataFrame:
     best = table.loc[table.groupby([*keys, "mode"], dropna=False)["seconds"].idxmin()]
     infer = best[best["mode"] == "infer"].set_index(keys)
     train = best[best["mode"] == "train"].set_index(keys)[["seconds", "backward"]]
-    both = infer.join(train, rsuffix="_train")
+    both = infer.drop(columns="backward").join(train.add_prefix("train_"))
     result = pd.DataFrame(
         {
             "forward": both["forward"] / both["seconds"] / both["lanes"],
-            "backward": both["backward_train"]
-            / (both["seconds_train"] - both["seconds"])
+            "backward": both["train_backward"]
+            / (both["train_seconds"] - both["seconds"])
             / both["lanes"],
             "data sheet": both["peak"] / both["lanes"],
         }
