@@ -40,7 +40,7 @@ def outside(result: dict[str, Any]) -> str:
     covered = [
         (
             row["split"].replace("-", " "),
-            "outside" if row["outside"] else "inside",
+            row["zone"],
             str(row["rows"]),
             f"±{row['half_width']:.2f}",
             f"{row['coverage']:.1%}",

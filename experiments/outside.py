@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.provenance import RESULTS, provenance, write_result
+from prenet_gnn.outside import ZONES, zone_of
 from prenet_gnn.training.folds import KINDS
 
 if TYPE_CHECKING:
@@ -110,12 +111,13 @@ def _of_fold(rows: Rows, run: Path, limit: int | None) -> pd.DataFrame:
 
 
 def with_warnings(table: pd.DataFrame) -> pd.DataFrame:
-    """Adds `graph`, `outside` (graph or number format), `warned` and `score`."""
+    """Adds `graph`, `outside` (graph or number format), `zone`, `warned` and `score`."""
     graph = table["distance"] > 1.0
     outside = graph | table["format"]
     score = table["distance"].clip(upper=FARTHEST) + table["new_device"] + table["format"]
     warned = outside | table["new_device"]
-    return table.assign(graph=graph, outside=outside, warned=warned, score=score)
+    zone = np.where(outside, "outside", [zone_of(distance) for distance in table["distance"]])
+    return table.assign(graph=graph, outside=outside, zone=zone, warned=warned, score=score)
 
 
 def separation(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -160,45 +162,52 @@ def _errors(log: np.ndarray) -> dict[str, Any]:
 
 
 def half_widths(table: pd.DataFrame) -> dict[str, float]:
-    """Half-widths of 90% intervals by situation, mode and side; random rows have no part."""
+    """Half-widths of 90% intervals by situation, mode and zone.
+
+    Random rows have a part in those near training alone: theirs are known families.
+    """
     found = {}
-    unseen = table[table["split"] != "random"]
-    for (new, mode, outside), part in unseen.groupby(["new_device", "mode", "outside"]):
+    taken = table[(table["split"] != "random") | (table["zone"] == "near")]
+    for (new, mode, zone), part in taken.groupby(["new_device", "mode", "zone"]):
         if len(part) >= FEWEST_ROWS:
-            known, side = (
-                "new_device" if new else "known_device",
-                "outside" if outside else "inside",
-            )
             width = float(np.quantile(part["log"].abs(), LEVEL))
-            found[f"{known}|{mode}|{side}"] = round(width, 4)
+            found[_situation(new, mode, zone)] = round(width, 4)
     return found
 
 
+def _situation(new_device: Any, mode: Any, zone: Any) -> str:
+    return f"{'new' if new_device else 'known'}_device|{mode}|{zone}"
+
+
 def coverage(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Share of rows within intervals whose widths come from all folds but the row's own."""
+    """Share of rows within intervals whose widths come from all folds but the row's own.
+
+    One line for every split and zone, and one for all zones of a split.
+    """
     held = []
     for fold in sorted(table["fold"].unique()):
         widths = half_widths(table[table["fold"] != fold])
         part = table[table["fold"] == fold]
-        names = [
-            f"{'new' if new else 'known'}_device|{mode}|{'outside' if outside else 'inside'}"
-            for new, mode, outside in zip(
-                part["new_device"], part["mode"], part["outside"], strict=True
-            )
-        ]
+        names = map(_situation, part["new_device"], part["mode"], part["zone"])
         width = np.array([widths.get(name, np.nan) for name in names])
         held.append(part.assign(width=width, held=part["log"].abs() <= width))
     tried = pd.concat(held).dropna(subset=["width"])
-    return [
-        {
-            "split": split,
-            "outside": bool(outside),
-            "rows": len(part),
-            "coverage": round(float(part["held"].mean()), 4),
-            "half_width": round(float(part["width"].median()), 4),
-        }
-        for (split, outside), part in tried.groupby(["split", "outside"])
-    ]
+    lines = []
+    for split in KINDS:
+        for zone in (*ZONES, "all"):
+            part = tried[(tried["split"] == split) & ((tried["zone"] == zone) | (zone == "all"))]
+            if part.empty:
+                continue
+            lines.append(
+                {
+                    "split": split,
+                    "zone": zone,
+                    "rows": len(part),
+                    "coverage": round(float(part["held"].mean()), 4),
+                    "half_width": round(float(part["width"].median()), 4),
+                }
+            )
+    return lines
 
 
 def main() -> None:
@@ -218,9 +227,8 @@ def main() -> None:
               f"with {sides[0]}, without {sides[1]}, AUROC {row['auroc']}")  # fmt: skip
     covered = coverage(table) if table["fold"].nunique() > 1 else []
     for row in covered:
-        side = "outside" if row["outside"] else "inside"
-        print(f"{row['split']:<20} {side:<8} {row['rows']:>6} rows {row['coverage']:.1%} within "
-              f"+-{row['half_width']:.2f}")  # fmt: skip
+        print(f"{row['split']:<20} {row['zone']:<8} {row['rows']:>6} rows {row['coverage']:.1%} "
+              f"within +-{row['half_width']:.2f}")  # fmt: skip
     widths = half_widths(table)
     print(widths)
     if args.quick:

@@ -32,6 +32,11 @@ SHARE_SCALE = 6.0
 REFERENCES = 800
 # Share of the training graphs that are nearer to another family than the limit.
 NEAR_SHARE = 0.75
+# Up to this distance, in units of the limit, a graph is as near as most of the families that
+# training has seen; errors are half of those further off (`python -m experiments.outside`).
+NEAR = 0.55
+# The three zones of a graph, by which intervals differ.
+ZONES = ("near", "inside", "outside")
 # References are kept in one byte per number, in steps of this size.
 STEP = 0.06
 
@@ -106,6 +111,11 @@ class Seen:
         ):
             raise ValueError("the graphs seen in training are summed up in another way")
         return cls(center, scale, steps.reshape(-1, len(center)) * STEP, limit)
+
+
+def zone_of(distance: float) -> str:
+    """Which of `ZONES` a graph at a distance, in units of the limit, lies in."""
+    return ZONES[(distance > NEAR) + (distance > 1.0)]
 
 
 def nearest(points: np.ndarray, references: np.ndarray) -> np.ndarray:

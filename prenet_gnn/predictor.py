@@ -22,7 +22,7 @@ from prenet_gnn.hardware import get_hardware
 from prenet_gnn.memory import MemoryEstimate, fits, peak_memory
 from prenet_gnn.model.batch import Sample, collate
 from prenet_gnn.model.device import DEVICE, FORMATS, device_vector, format_of, run_vector
-from prenet_gnn.outside import Seen
+from prenet_gnn.outside import Seen, zone_of
 from prenet_gnn.prediction import CallShare, Prediction
 from prenet_gnn.questions import check_graph, check_workload
 from prenet_gnn.training.latents import device_key, framework_key, host_key
@@ -166,7 +166,8 @@ class Predictor:
         scale = (total - copy) / device_s if device_s > 0 else 0.0
         outside = self._outside(graph, sample)
         warnings = (*outside, *self._warnings(graph, hardware, sample, parts))
-        half = self._half_width(hardware, sample, spread, outside=bool(outside))
+        zone = "outside" if outside else self._zone(graph, sample)
+        half = self._half_width(hardware, sample, spread, zone)
         memory = _memory(graph, workload)
         return Prediction(
             seconds=total,
@@ -197,18 +198,17 @@ class Predictor:
         return device_key(hardware.name, number_format) in timed
 
     def _half_width(
-        self, hardware: Hardware, sample: Sample, spread: float, *, outside: bool
+        self, hardware: Hardware, sample: Sample, spread: float, zone: str | None
     ) -> float:
         known = "known_device" if self._is_timed(hardware, sample) else "new_device"
         mode = "train" if sample.workload.mode == "train" else "infer"
         intervals = self.checkpoint.intervals
         plain = intervals.get(f"{known}|{mode}", intervals.get(known, DEFAULT_HALF_WIDTH))
-        if self._seen is None:
-            base = plain
-        elif outside:
-            base = intervals.get(f"{known}|{mode}|outside", OUTSIDE_FACTOR * plain)
-        else:
-            base = intervals.get(f"{known}|{mode}|inside", plain)
+        if zone == "outside":
+            plain = OUTSIDE_FACTOR * plain
+        elif zone == "near":
+            plain = intervals.get(f"{known}|{mode}|inside", plain)
+        base = intervals.get(f"{known}|{mode}|{zone}", plain)
         workload = sample.workload
         unknown = not workload.framework or workload.framework_version is None
         version = UNKNOWN_FRAMEWORK_HALF_WIDTH if unknown else 0.0
@@ -225,17 +225,28 @@ class Predictor:
                 f"few measured times of {POORLY_KNOWN_FORMATS[number_format]} on any device, and "
                 "they differ a lot"
             )
+        distance = self._distance(graph, sample)
+        if distance is not None and distance > 1.0:
+            found.append(
+                "this network is unlike those that the weights were trained on (distance "
+                f"{distance:.1f}, most are within 1 of another family); the error can be twice the "
+                "usual one"
+            )
+        return tuple(found)
+
+    def _distance(self, graph: OpGraph, sample: Sample) -> float | None:
+        """How far a graph is from those of training; None where the weights name none."""
+        if self._seen is None:
+            return None
         cache, key = _cache(graph), ("outside", sample.workload.precision)
         known = cache.get(key)
         if known is None or known[0] is not self._seen:
             known = cache[key] = (self._seen, self._seen.distance(sample.encoded))
-        if known[1] > 1.0:
-            found.append(
-                "this network is unlike those that the weights were trained on (distance "
-                f"{known[1]:.1f}, most are within 1 of another family); the error can be twice the "
-                "usual one"
-            )
-        return tuple(found)
+        return float(known[1])
+
+    def _zone(self, graph: OpGraph, sample: Sample) -> str | None:
+        distance = self._distance(graph, sample)
+        return None if distance is None else zone_of(distance)
 
     def _warnings(
         self, graph: OpGraph, hardware: Hardware, sample: Sample, parts: dict[str, float]

@@ -15,7 +15,7 @@ from prenet_gnn.checkpoint import Checkpoint
 from prenet_gnn.errors import CheckpointError
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.network import TimeGNN
-from prenet_gnn.outside import SHARES, Seen, seen_graphs, spread_out, summary
+from prenet_gnn.outside import SHARES, Seen, seen_graphs, spread_out, summary, zone_of
 from prenet_gnn.predictor import Predictor, encoded_graph
 from prenet_gnn.training.latents import Latents
 from tracing import trace
@@ -148,7 +148,7 @@ def made_up(rows=400):
             "run": "a", "fold": np.arange(rows) % 2, "split": "unseen-architecture",
             "mode": "train",
             "log": rng.normal(size=rows) * np.where(far, 0.4, 0.1), "new_device": False,
-            "format": False, "distance": np.where(far, 1.5, 0.5),
+            "format": False, "distance": np.where(far, 1.5, 0.7),
         }
     )  # fmt: skip
 
@@ -161,6 +161,26 @@ def test_the_study_tells_sides_apart():
     widths = study.half_widths(table)
     assert widths["known_device|train|outside"] > 2 * widths["known_device|train|inside"]
     assert all(0.8 < row["coverage"] < 0.97 for row in study.coverage(table))
+
+
+def test_the_study_is_narrower_near_training_and_takes_random_rows_there_only():
+    table = made_up()
+    near = table.assign(distance=0.3, split="random", log=table["log"] / 4)
+    # random rows further off have no part in a width
+    wild = near.assign(distance=0.8, log=9.0)
+    both = study.with_warnings(pd.concat([table, near, wild], ignore_index=True))
+    widths = study.half_widths(both)
+    assert widths["known_device|train|near"] < widths["known_device|train|inside"] < 1
+    lines = {(line["split"], line["zone"]): line for line in study.coverage(both)}
+    assert lines["random", "near"]["coverage"] == pytest.approx(0.9, abs=0.05)
+    assert lines["random", "inside"]["coverage"] == 0
+    assert lines["random", "all"]["rows"] == 2 * len(table)
+
+
+def test_zones_of_graphs():
+    assert [zone_of(distance) for distance in (0.0, 0.5, 0.8, 1.0, 1.2)] == [
+        "near", "near", "inside", "inside", "outside",
+    ]  # fmt: skip
 
 
 def test_auroc_of_chance_of_order_and_of_one_side():
