@@ -35,8 +35,6 @@ __all__ = ["RESULTS", "SHIPPED", "fold_operators", "git_commit", "run"]
 SHIPPED = Path(__file__).parent / "configs" / "shipped.toml"
 # Groups with fewer rows are left out of the lists by device and family.
 SMALLEST_GROUP = 5
-# Steps of the distribution of errors that a result file keeps, for coverage on other folds.
-QUANTILES = 101
 # Beside the checkpoint of a run: predicted seconds of every split, for `experiments.ensemble`.
 PREDICTED = "predicted.npz"
 
@@ -166,15 +164,13 @@ def plain(scores: dict[str, Any]) -> dict[str, Any]:
 
 
 def quantile(log_ratio: np.ndarray, chosen: np.ndarray, level: float = 0.9) -> dict[str, Any]:
-    """The half-width, in natural logarithm, that covers `level` of the chosen rows, and a grid."""
+    """The half-width, in natural logarithm, that covers `level` of the chosen rows."""
     errors = np.abs(log_ratio[chosen])
     if not len(errors):
         return {"rows": 0}
-    grid = np.quantile(errors, np.linspace(0.0, 1.0, QUANTILES))
     return {
         "rows": len(errors),
         "half_width": float(np.quantile(errors, level)),
-        "quantiles": [round(float(value), 4) for value in grid],
     }
 
 
