@@ -14,11 +14,13 @@ from test_training import made_up_rows
 from prenet_gnn.checkpoint import load_checkpoint
 from prenet_gnn.cli import main
 from prenet_gnn.errors import ConfigError
+from prenet_gnn.features.schema import OPERATORS
 from prenet_gnn.model.batch import collate
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.paired import PairedGNN, build_network
 from prenet_gnn.training import run
-from prenet_gnn.training.fit import predict_rows
+from prenet_gnn.training.fit import TrainConfig, fit, predict_rows
+from prenet_gnn.training.rows import rare_operators
 
 
 def test_what_a_known_setting_learns_leaves_new_devices_alone() -> None:
@@ -55,7 +57,7 @@ def test_a_copy_is_tuned_on_from_the_network_it_belongs_to(tmp_path: Path) -> No
     )
     said: list[int] = []
 
-    def fit(folder: Path | None = None) -> Any:
+    def tuned(folder: Path | None = None) -> Any:
         said.clear()
         return run.fit_member(
             rows,
@@ -66,7 +68,7 @@ def test_a_copy_is_tuned_on_from_the_network_it_belongs_to(tmp_path: Path) -> No
             report=lambda epoch, figures: said.append(epoch),
         )
 
-    fitted = fit(tmp_path)
+    fitted = tuned(tmp_path)
     assert said == [0, 1, 2, 0, 1]
     assert fitted.latents == everything
     general, known = fitted.model.general.state_dict(), fitted.model.known.state_dict()
@@ -77,9 +79,9 @@ def test_a_copy_is_tuned_on_from_the_network_it_belongs_to(tmp_path: Path) -> No
     # a small rate leaves it near where it began
     for name, value in general.items():
         assert torch.allclose(value, known[name], atol=0.02), name
-    assert fit(tmp_path).history == fitted.history
+    assert tuned(tmp_path).history == fitted.history
     assert said == []
-    again = fit()
+    again = tuned()
     assert predict_rows(again, rows, [0, 1]).tolist() == predict_rows(fitted, rows, [0, 1]).tolist()
 
 
@@ -106,3 +108,28 @@ def test_weights_of_pairs_are_kept_whole(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_wrong_settings_of_the_copy_are_refused(given: Any) -> None:
     with pytest.raises(ConfigError):
         run.RunConfig.from_dict({"known": given})
+
+
+def test_names_that_few_families_use_are_hidden_once_a_network_is_fitted() -> None:
+    rows = made_up_rows()
+    everything = torch.arange(len(rows)).numpy()
+    relu, conv = OPERATORS.index("relu") + 1, OPERATORS.index("conv2d") + 1
+    # four networks, each a family of its own
+    assert not {relu, conv} & set(rare_operators(rows, everything, 4).tolist())
+    assert {relu, conv} <= set(rare_operators(rows, everything, 5).tolist())
+    assert 0 not in rare_operators(rows, everything, 5)
+    settings = TrainConfig(epochs=2, rows_per_epoch=0, operators_per_step=0, fewest_families=5)
+    model = ModelConfig(hidden=16, operator_dropout=0.0)
+    network = fit(rows, everything, everything[:0], model, settings).model
+    assert bool(network.hidden_names[relu])
+    assert not bool(network.hidden_names[0])
+    data = collate([rows.sample(0, rows.latents(everything))])
+    with torch.no_grad():
+        seen = network(data).total
+        data.operator = torch.zeros_like(data.operator)
+        assert torch.equal(network(data).total, seen)
+        network.hidden_names[:] = False
+        data = collate([rows.sample(0, rows.latents(everything))])
+        assert not torch.equal(network(data).total, seen)
+    free = fit(rows, everything, everything[:0], model, replace(settings, fewest_families=0)).model
+    assert not bool(free.hidden_names.any())

@@ -155,13 +155,16 @@ class TimeGNN(nn.Module):
                 index[KINDS.index(kind)] = number
         self.register_buffer("class_of_kind", index)
         self.class_of_kind: Tensor
+        # operators whose names it does not look at
+        self.register_buffer("hidden_names", torch.zeros(len(OPERATORS) + 1, dtype=torch.bool))
+        self.hidden_names: Tensor
 
     def embed(self, data: Data) -> Tensor:
         """Embeddings of all calls, `(N, H)`; neither device nor way to run enters.
 
         So rows of one graph share this pass.
         """
-        name = data.operator
+        name = torch.where(self.hidden_names[data.operator], 0, data.operator)
         if self.training and self.config.operator_dropout:
             hidden = torch.rand(len(name), device=name.device) < self.config.operator_dropout
             name = torch.where(hidden, 0, name)

@@ -30,7 +30,7 @@ from prenet_gnn.training.parallel import (
     step_mean,
 )
 from prenet_gnn.training.resume import keep, resume
-from prenet_gnn.training.rows import Rows
+from prenet_gnn.training.rows import Rows, rare_operators
 
 # Where the loss turns from squared to absolute, in natural logarithm of the time: errors below it
 # are noise of the measurement.
@@ -46,6 +46,7 @@ _LIMITS: Limits = {
     "learning_rate": (1e-9, 10.0),
     "latent_dropout": (0.0, 1.0),
     "operators_per_step": (0, 1e6),
+    "fewest_families": (0, 1e6),
     "rows_per_graph": (1, 1e6),
     "seed": (0, 2**32 - 1),
     **dict.fromkeys(
@@ -76,6 +77,9 @@ class TrainConfig:
         framework_penalty: Squared penalty on what a framework changes in the device's times; larger
             than that on device latents: what one device shows must not pass for its framework's.
         setting_penalty: Squared penalty on latents of known settings.
+        fewest_families: Once a network is fitted, it is blind to names of operators that fewer
+            families of training use, and so is its copy from the start; 0 hides none. All names
+            are hidden at times in training (`model.operator_dropout`).
         latent_dropout: Share of rows that see no device or host latent, so that the shared part
             stays good on its own.
         rows_per_graph: Rows of one encoded graph that are drawn together; they share the pass over
@@ -99,6 +103,7 @@ class TrainConfig:
     version_penalty: float = 2e-3
     framework_penalty: float = 0.1
     setting_penalty: float = 1e-3
+    fewest_families: int = 6
     latent_dropout: float = 0.1
     rows_per_graph: int = 1
     operators_per_step: int = 192
@@ -232,9 +237,8 @@ def fit(
         framework_latents=len(latents.frameworks) + 1,
     )
     fabric = make_fabric()
-    network = TimeGNN(model_config)
-    if start is not None:
-        network.load_state_dict({**network.state_dict(), **start.state_dict()})
+    network, rare = _network(model_config, start), _rare(rows, train, config)
+    network.hidden_names[rare] = start is not None
     optimizer = make_optimizer(network, config)
     per_epoch = config.rows_per_epoch or len(train)
     steps = config.epochs * math.ceil(per_epoch / config.batch_size)
@@ -279,6 +283,7 @@ def fit(
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             schedule.step()
+        network.hidden_names[rare] |= epoch == config.epochs - 1
         figures = {"epoch": float(epoch), "loss": average(fabric, float(np.mean(losses)))}
         if len(validation) and ((epoch + 1) % validate_every == 0 or epoch == config.epochs - 1):
             predicted = predict_rows(fitted, rows, validation)
@@ -289,6 +294,19 @@ def fit(
         if report is not None and fabric.is_global_zero:
             report(epoch, figures)
     return fitted
+
+
+def _network(config: ModelConfig, start: TimeGNN | None) -> TimeGNN:
+    """A network with the weights of another, as far as that has them."""
+    network = TimeGNN(config)
+    if start is not None:
+        network.load_state_dict({**network.state_dict(), **start.state_dict()})
+    return network
+
+
+def _rare(rows: Rows, train: np.ndarray, config: TrainConfig) -> Tensor:
+    """Operators whose names too few families use."""
+    return torch.from_numpy(rare_operators(rows, train, config.fewest_families))
 
 
 class _Alone(NamedTuple):

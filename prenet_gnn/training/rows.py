@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from prenet_gnn.data.families import families
+from prenet_gnn.errors import DataError
+from prenet_gnn.features.schema import OPERATORS
 from prenet_gnn.hardware import get_hardware
 from prenet_gnn.model.batch import Sample
 from prenet_gnn.model.device import device_vector, format_of, run_vector
@@ -175,3 +178,27 @@ def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -
         weight=weight / weight.mean() if len(weight) else weight,
         store=store,
     )
+
+
+def family_names(rows: Rows, chosen: np.ndarray) -> list[str]:
+    """The family of some rows' models; the model itself where no library knows one."""
+    frame = rows.frame.iloc[chosen]
+    try:
+        return [str(name) for name in families(frame)]
+    except DataError:
+        return [str(name) for name in frame["model"]]
+
+
+def rare_operators(rows: Rows, chosen: np.ndarray, fewest: int) -> np.ndarray:
+    """Positions of operator names that fewer than `fewest` families of the rows use, `(K,)`.
+
+    Such a name tells the family and not what the operator costs.
+    """
+    names = family_names(rows, chosen)
+    family_of = {rows.keys[int(i)]: name for i, name in zip(chosen, names, strict=True)}
+    users: list[set[str]] = [set() for _ in range(len(OPERATORS) + 1)]
+    for key, name in family_of.items():
+        for operator in np.unique(rows.store.entries[key].operators):
+            users[int(operator)].add(name)
+    found = [i for i, using in enumerate(users) if i and len(using) < fewest]
+    return np.array(found, dtype=np.int64)

@@ -18,7 +18,7 @@ from prenet_gnn.model.network import TimeGNN
 from prenet_gnn.model.paired import PairedGNN
 from prenet_gnn.training.fit import Fitted, TrainConfig, fit
 from prenet_gnn.training.parallel import is_first
-from prenet_gnn.training.rows import Rows
+from prenet_gnn.training.rows import Rows, family_names
 
 if TYPE_CHECKING:
     from prenet_gnn.outside import Seen
@@ -265,15 +265,10 @@ def run_training(
 
 def seen_in(rows: Rows, chosen: np.ndarray) -> Seen:
     """The graphs of some rows in short, to know later which graphs lie outside of them."""
-    from prenet_gnn.data.families import families
     from prenet_gnn.outside import seen_graphs, summary
 
-    frame = rows.frame.iloc[chosen]
-    try:
-        group = families(frame).tolist()
-    except DataError:  # models that no library knows
-        group = frame["model"].tolist()
-    distinct = {rows.keys[i]: str(name) for i, name in zip(chosen, group, strict=True)}
+    group = family_names(rows, chosen)
+    distinct = {rows.keys[i]: name for i, name in zip(chosen, group, strict=True)}
     summaries = np.stack([summary(rows.store.entries[key]) for key in distinct])
     return seen_graphs(summaries, list(distinct.values()))
 
