@@ -135,8 +135,8 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     spread = "± is the standard deviation between seeds of one fold. " if between else ""
     lines += [
         "",
-        f"Joint folds {folds} of 5, seed {seeds}, torch {versions['torch']}; one network per fold "
-        f"(the shipped weights average several). {spread}A family is held out with all its models "
+        f"Joint folds {folds} of 5, seed {seeds}, torch {versions['torch']}; one member per fold "
+        f"(the shipped weights average two). {spread}A family is held out with all its models "
         "in all libraries, a device with every card of its chip. Roofline: larger of compute and "
         "memory time with one factor fitted per device; its and the FLOPs regression's columns are "
         "MAPE.",
