@@ -39,7 +39,7 @@ DEFAULT_HALF_WIDTH = 0.3
 # of one model on one card differs by 0.23 (root mean square; timm inference on an RTX 3090, PyTorch
 # 1.10 to 2.4) to 0.27 (torchvision on an A100, 1.7 against 1.12); 90% lie within 1.645 of it.
 UNKNOWN_FRAMEWORK_HALF_WIDTH = 1.645 * 0.27
-# Number formats whose times are known poorly on all devices: held-out errors are more than twice
+# Number formats whose times are known poorly on all devices: held-out errors are about twice
 # those of others (`experiments.outside`).
 POORLY_KNOWN_FORMATS = {"fp64": "double precision", "half_plain": "half precision on plain lanes"}
 # How much wider intervals are outside of what was seen, when the weights do not say.
