@@ -33,7 +33,7 @@ REFERENCES = 800
 # Share of the training graphs that are nearer to another family than the limit.
 NEAR_SHARE = 0.75
 # Up to this distance, in units of the limit, a graph is as near as most of the families that
-# training has seen; errors are half of those further off (`python -m experiments.outside`).
+# training has seen; intervals are half as wide as further off (`python -m experiments.outside`).
 NEAR = 0.55
 # The three zones of a graph, by which intervals differ.
 ZONES = ("near", "inside", "outside")

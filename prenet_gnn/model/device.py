@@ -39,14 +39,15 @@ VOLTA, AMPERE = (7, 0), (8, 0)
 # do, and not the 512 of their data sheets (`python -m experiments.rates`).
 RDNA, PACKED = ("gfx10", "gfx11"), 2.0
 # AMD's libraries have no kernels of their own for half precision on these (ROCm supports none of
-# them): VGG takes 3 to 7 times as long as in float32 on RX 5700 (`python -m experiments.rates`).
+# them): VGG on RX 5700 reaches 2.6 times less than in float32 forward and 8 times less backward
+# (`python -m experiments.rates`).
 FALLBACK_HALF = ("gfx1010", "gfx1011", "gfx1012")
 # float64 FLOP per clock and unit of RDNA 3. TechPowerUp lists twice, Wikipedia's tables of cards
-# list this, and VGG reaches 84 to 91% of it (`python -m experiments.rates`).
+# list this, and VGG reaches 80 to 91% of it (`python -m experiments.rates`).
 RDNA3, RDNA3_FP64_PER_CLOCK = "gfx11", 4.0
 # float64 FLOP per clock and multiprocessor in the forward pass of convolutions in PyTorch's early
 # years on chips before Ampere: half the rate of the backward pass on GeForce cards, and no more on
-# V100 and P100, which reach 30 backward (`python -m experiments.rates`).
+# V100 and P100, which reach 30 or more backward (`python -m experiments.rates`).
 OLD_FP64_PER_CLOCK, OLD_FP64_SHARE = 4.5, 0.5
 DEFAULT_CLOCK_HZ = 1.5e9
 DEFAULT_TDP_W = 250.0

@@ -197,15 +197,12 @@ class TimeGNN(nn.Module):
         return self._sum(data, node, scale[:, 6:8].exp())
 
     def _latents(self, data: Data) -> Tensor:
-        latent: Tensor = self.device_latent[data.latents[:, 0]] * (data.latents[:, :1] > 0)
-        return latent
+        return _look_up(self.device_latent, data.latents[:, 0])
 
     def _setting(self, data: Data) -> Tensor:
         """Latents of devices and of devices under a framework; zero for new ones: `(G, S)`."""
-        known = (data.latents > 0).float()
-        device: Tensor = self.device_setting[data.latents[:, 0]] * known[:, :1]
-        host: Tensor = self.host_setting[data.latents[:, 1]] * known[:, 1:2]
-        return device + host
+        device = _look_up(self.device_setting, data.latents[:, 0])
+        return device + _look_up(self.host_setting, data.latents[:, 1])
 
     def _inverse_rate(self, data: Data, number: Tensor) -> Tensor:
         """Seconds per FLOP of every call, before corrections: forward and backward `(M, 2)`."""
@@ -227,9 +224,7 @@ class TimeGNN(nn.Module):
 
     def _framework(self, data: Data) -> Tensor:
         """Latents of the frameworks, zero for unknown ones: `(G, 4)`."""
-        known = data.latents[:, 2:3] > 0
-        latent: Tensor = self.framework_latent[data.latents[:, 2]] * known
-        return latent
+        return _look_up(self.framework_latent, data.latents[:, 2])
 
     def _device_terms(self, data: Data) -> tuple[Tensor, Tensor, Tensor]:
         """Roofline seconds of every call, forward and backward, each `(N, 2)`."""
@@ -362,8 +357,7 @@ class TimeGNN(nn.Module):
 
     def _host(self, data: Data, calls: Tensor) -> Tensor:
         phases, step = data.phases, data.step
-        latent = self.host_latent[data.latents[:, 1]] * (data.latents[:, 1:2] > 0)
-        latent = latent + self._framework(data)[:, :2]
+        latent = _look_up(self.host_latent, data.latents[:, 1]) + self._framework(data)[:, :2]
         speed = (self.run_calls(data.run) + latent).exp() * CALL_S
         forward = speed[:, 0] * (calls[:, 0] + VIEW_CALLS * self.call_log[0, 0].exp() * data.views)
         backward = speed[:, 1] * calls[:, 1] * self.call_log[0, 1].exp()
@@ -378,6 +372,12 @@ class TimeGNN(nn.Module):
             + fixed
         )
         return host
+
+
+def _look_up(table: Tensor, index: Tensor) -> Tensor:
+    """Rows of a latent table, `(G, L)`; zero at position 0, which is all that was not seen."""
+    found: Tensor = table[index] * (index > 0)[:, None]
+    return found
 
 
 def _smooth_max(first: Tensor, second: Tensor, sharpness: Tensor) -> Tensor:

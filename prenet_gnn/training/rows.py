@@ -194,6 +194,8 @@ def rare_operators(rows: Rows, chosen: np.ndarray, fewest: int) -> np.ndarray:
 
     Such a name tells the family and not what the operator costs.
     """
+    if not fewest:
+        return np.zeros(0, dtype=np.int64)
     names = family_names(rows, chosen)
     family_of = {rows.keys[int(i)]: name for i, name in zip(chosen, names, strict=True)}
     users: list[set[str]] = [set() for _ in range(len(OPERATORS) + 1)]
