@@ -25,7 +25,7 @@ from tracing._values import (
 )
 from tracing.costs import has_formula
 from tracing.specs import OpNode, ParamSpec, Source, TensorSpec
-from tracing.vocab import MAY_COPY, kind_of, words
+from tracing.vocab import CONVERSIONS, MAY_COPY, kind_of, words
 
 # Calls through which no gradient flows although their inputs have one.
 NO_GRADIENT = words(
@@ -280,7 +280,7 @@ def _kind(
     op = op_name(target_name(node.target))
     if op in MAY_COPY and outputs and kind == "view" and copies(node):
         attrs["copies"] = True
-    if op == "to" and kind == "copy" and outputs and tensors:
+    if op in CONVERSIONS and kind == "copy" and outputs and tensors:
         return kind if _to_copies(node, tensors[0][1], outputs[0]) else "view"
     if op == "contiguous" and not copies(node):
         return "view"

@@ -23,7 +23,7 @@ from tracing._values import flat, spec_of, split_arguments
 from tracing.calls import Flat
 from tracing.patches import ACTIVE
 from tracing.specs import Source, TensorSpec
-from tracing.vocab import MAY_COPY, kind_of
+from tracing.vocab import CONVERSIONS, MAY_COPY, kind_of
 
 Known = tuple[Source, TensorSpec]
 _mode: Any = TorchDispatchMode
@@ -169,7 +169,7 @@ def _settle(
     shared = _same_storage(inputs[0], outputs[0])
     if kind == "view" and op in MAY_COPY and not shared:
         attrs["copies"] = True
-    if kind == "copy" and op in ("to", "contiguous", "type_as", "float", "half") and shared:
+    if kind == "copy" and (op in CONVERSIONS or op == "contiguous") and shared:
         return "view"
     return kind
 

@@ -118,6 +118,8 @@ _OPS: dict[str, str] = {
 }
 _NAMESPACES = words("aten torch torchvision transformers higher_order prims _operator")
 OP_KIND: dict[str, str] = {op: kind for kind, ops in _OPS.items() for op in ops.split()}
+# Calls that return their input where it has the type they ask for.
+CONVERSIONS = words("to type_as float half bfloat16 double int long bool")
 # Calls of kind `view` that copy when the input's strides do not allow a view.
 MAY_COPY = words("reshape flatten ravel reshape_as contiguous to type_as float half")
 
