@@ -121,7 +121,7 @@ OP_KIND: dict[str, str] = {op: kind for kind, ops in _OPS.items() for op in ops.
 # Calls that return their input where it has the type they ask for.
 CONVERSIONS = words("to type_as float half bfloat16 double int long bool")
 # Calls of kind `view` that copy when the input's strides do not allow a view.
-MAY_COPY = words("reshape flatten ravel reshape_as contiguous to type_as float half")
+MAY_COPY = words("reshape flatten ravel reshape_as")
 
 
 def kind_of(target: str, operator: Any = None) -> tuple[str, bool]:
