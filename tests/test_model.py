@@ -284,13 +284,43 @@ def test_a_compiler_saves_the_traffic_between_fused_calls_and_no_other():
 
 
 def test_columns_tell_how_far_tiles_are_filled():
-    names = ("pad_rows_128", "pad_cols_32", "pad_cols_128", "pad_inner_32")
+    names = ("pad_rows_128", "pad_cols_32", "pad_cols_64", "pad_cols_128", "pad_inner_32")
     net = nn.Sequential(nn.Linear(48, 96, bias=False))
     encoded = sample(trace(net, (torch.zeros(100, 48),))).encoded
     found = {n: encoded.numbers[0, len(KINDS) + NUMBERS.index(n)] for n in names}
-    expected = {"rows_128": 128 / 100, "cols_32": 1, "cols_128": 128 / 96, "inner_32": 64 / 48}
+    expected = {"rows_128": 128 / 100, "cols_32": 1, "cols_64": 128 / 96, "cols_128": 128 / 96}
+    expected["inner_32"] = 64 / 48
     for name, factor in expected.items():
         assert found[f"pad_{name}"] == pytest.approx(np.log2(factor) / 4, abs=1e-5)
+
+
+def test_columns_tell_which_groups_are_a_power_of_two_wide():
+    column = len(KINDS) + NUMBERS.index("group_power_of_2")
+
+    def even(groups, width):
+        conv = nn.Conv2d(groups * width, groups * width, 3, groups=groups)
+        graph = trace(conv, (torch.zeros(2, groups * width, 5, 5),))
+        return sample(graph).encoded.numbers[0, column]
+
+    assert [even(4, width) for width in (1, 8, 24, 64)] == [0, 1, 0, 1]
+    assert even(1, 8) == 0  # not grouped
+
+
+@pytest.mark.parametrize(("rate", "mode", "works"), [(0.0, "train", 0), (0.5, "infer", 0),
+                                                     (0.5, "train", 1)])  # fmt: skip
+def test_a_dropout_that_drops_nothing_is_billed_to_the_host_alone(rate, mode, works):
+    def encoded(*layers):
+        net = nn.Sequential(nn.Linear(8, 8), *layers, nn.Linear(8, 4)).train(mode == "train")
+        graph = trace(net, (torch.zeros(2, 8),), loss="none")
+        return sample(graph, mode=mode, optimizer="none").encoded
+
+    without, found = encoded(), encoded(nn.Dropout(rate))
+    assert len(found.work) - len(without.work) == works
+    views = [int(one.totals[4]) for one in (without, found)]
+    assert views[1] - views[0] == 1 - works
+    if not works:
+        np.testing.assert_array_equal(found.numbers, without.numbers)
+        np.testing.assert_array_equal(found.edges, without.edges)
 
 
 class Squeeze(nn.Module):

@@ -17,6 +17,7 @@ import numpy as np
 from prenet_gnn.features.fusion import Fusion, fusions
 from prenet_gnn.precision import Lowered, lower, policy
 from tracing.memory_format import Format, formats
+from tracing.saved import dropout_active
 
 if TYPE_CHECKING:
     from tracing import OpGraph, OpNode
@@ -38,10 +39,10 @@ class Template:
         counts: How many calls of the graph each class stands for.
         edges: `(2, E)` producer and consumer class.
         edge_weight: How many tensors go along each edge of a class.
-        members: For every call of the graph its class, -1 for free views.
+        members: For every call of the graph its class, -1 for free calls.
         formats: Memory formats of the inputs in the plain and in the channels-last layout, parallel
             to `nodes`.
-        views: Calls that only make views; they cost time on the host.
+        views: Calls that return their input or a view of it; they cost time on the host.
         fusion: What a compiler can fuse, parallel to `nodes`.
     """
 
@@ -58,14 +59,20 @@ class Template:
 
 
 def is_free(node: OpNode) -> bool:
-    """Whether a call is billed nothing of its own: a view, or batch norm's count of batches.
+    """Whether a call is billed nothing of its own.
 
-    The count is part of what a batch norm in training mode is billed (`features.work`), whether or
-    not the trace shows it.
+    That is a view, a dropout that drops nothing (of rate zero, or in evaluation: it returns its
+    input itself) and batch norm's count of batches, which is part of what a batch norm in training
+    mode is billed (`features.work`), whether or not the trace shows it.
     """
-    if node.kind == "view":
-        return not node.attrs.get("copies")
+    if node.kind in ("view", "dropout"):
+        return _returns_input(node)
     return bool(node.sources) and node.sources[0].name.endswith("num_batches_tracked")
+
+
+def _returns_input(node: OpNode) -> bool:
+    """Whether a view copies nothing, or a dropout drops nothing."""
+    return not (node.attrs.get("copies") if node.kind == "view" else dropout_active(node))
 
 
 def _producers(graph: OpGraph) -> list[list[tuple[int, int]]]:
@@ -180,7 +187,7 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
         edge_weight=both.reshape(-1, 2),
         members=members,
         formats=tuple(lies[i] for i in first.values()),
-        views=sum(node.kind == "view" and is_free(node) for node in graph.nodes),
+        views=sum(n.kind in ("view", "dropout") and is_free(n) for n in graph.nodes),
         fusion=tuple(fusion[i] for i in first.values()),
     )
 
