@@ -81,3 +81,85 @@ def test_a_permuted_input_makes_a_plain_convolution_run_channels_last():
     graph = trace(Back(), (torch.randn(2, 6, 6, 8),), loss="none")
     by_kind = dict(zip([n.kind for n in graph.nodes], formats(graph.nodes, False), strict=True))
     assert by_kind["conv"].last and not by_kind["conv"].converts
+
+
+class Tokens(nn.Module):
+    """Mixes positions by a layer over a transposed tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch, self.norm = nn.Conv2d(3, 8, 4, stride=4), nn.LayerNorm(8)
+        self.mix, self.out = nn.Linear(9, 9), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        x = x + self.mix(self.norm(x).transpose(1, 2)).transpose(1, 2)
+        x = x + self.out(self.norm(x))
+        return self.out(x.unflatten(1, (3, 3)).permute(0, 2, 1, 3)).softmax(dim=-1)
+
+
+def first_inputs(model, x):
+    """Whether the first input is contiguous in a real run, of layers that ask for it, in order."""
+    from torch.overrides import TorchFunctionMode
+
+    seen = []
+    watched = {nn.functional.linear, nn.functional.layer_norm, torch.Tensor.softmax}
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if func in watched:
+                seen.append(args[0].is_contiguous())
+            return func(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Watch():
+        model(x)
+    return seen
+
+
+def test_strided_inputs_are_known_as_a_real_run_has_them():
+    model, x = Tokens().eval(), torch.zeros(2, 3, 12, 12)
+    nodes = trace(model, (x,), loss="none").nodes
+    asked = ("linear", "layer_norm", "softmax")
+    lies = formats(nodes, False)
+    found = [not f.strided for n, f in zip(nodes, lies, strict=True) if n.kind in asked]
+    assert found == first_inputs(model, x)
+    assert True in found and False in found
+    # one sum is of a plain and of a transposed tensor, the other of two that lie alike
+    sums = [f.converts for n, f in zip(nodes, lies, strict=True) if n.kind == "binary"]
+    assert sums == [False, True]
+
+
+@pytest.mark.parametrize("shape", [(2, 9, 8), (2, 8, 9), (2, 3, 3, 8), (2, 3, 8, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("precision", ["fp32", "amp_bf16"])
+def test_a_strided_linear_layer_is_billed_the_kernels_that_it_runs(shape, bias, precision):
+    from torch.profiler import profile
+
+    from prenet_gnn.features.work import WORK, work_of
+    from prenet_gnn.precision import lower
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8, bias=bias)
+
+        def forward(self, x):
+            return self.linear(x if x.shape[-1] == 8 else x.transpose(-1, -2))
+
+    model, x = Layer().eval(), torch.zeros(shape)
+    nodes = trace(model, (x,), loss="none").nodes
+    index = next(i for i, node in enumerate(nodes) if node.kind == "linear")
+    node, low = nodes[index], lower(nodes, precision)[index]
+    strided = formats(nodes, False)[index].strided
+    assert strided == (shape[-1] != 8)
+    more = work_of(node, low, strided) - work_of(node, low)
+    amp = torch.autocast("cpu", torch.bfloat16, enabled=precision != "fp32")
+    with torch.no_grad(), amp, profile() as run:
+        model(x)
+    item = 4 if precision == "fp32" else 2
+    counts = {event.key: event.count for event in run.key_averages()}
+    copies, adds = counts.get("aten::clone", 0), counts.get("aten::add_", 0)
+    expected = 2.0 * item * (x.numel() * copies + node.output.numel * adds)
+    assert more[WORK.index("forward_bytes")] == expected
+    assert more[WORK.index("forward_kernels")] == copies + adds
+    assert (copies, adds) == (strided, strided and bias)

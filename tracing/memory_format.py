@@ -31,10 +31,12 @@ class Format:
     Attributes:
         last: The channels of its first tensor lie next to each other.
         converts: It copies an input first, or its inputs disagree.
+        strided: It asks for a contiguous first input and gets another.
     """
 
     last: bool = False
     converts: bool = False
+    strided: bool = False
 
 
 def formats(nodes: Sequence[OpNode], channels_last: bool) -> list[Format]:
@@ -66,10 +68,11 @@ class _Walk:
         data = [t for t, s in zip(inputs, node.sources, strict=False) if s.kind != "param"]
         first = data[0] if data else None
         last = first is not None and _is_last(first)
-        converts = copied or self._converts(node, data)
+        strided = node.kind in PLAIN_ONLY and bool(data) and not data[0].is_contiguous()
+        converts = copied or strided or self._converts(node, data)
         for slot, spec in enumerate(node.output_specs):
             self.tensors[(node.index, slot)] = self._output(node, slot, spec, data)
-        return Format(last, converts)
+        return Format(last, converts, strided)
 
     def _input(self, source: Source, spec: TensorSpec) -> torch.Tensor:
         if source.kind == "node":
@@ -83,11 +86,9 @@ class _Walk:
         if node.kind in CONVOLUTIONS:
             # the channels-last layout of weight or data decides, and the other is converted
             return bool(data) and self.last and not _is_last(data[0]) and _is_image(data[0])
-        if node.kind in PLAIN_ONLY:
-            return bool(data) and not data[0].is_contiguous()
         if node.kind in ("binary", "copy"):
-            full = [t for t in data if t.shape == data[0].shape and _is_image(t)]
-            return len({_is_last(t) for t in full}) > 1
+            full = [t for t in data if t.shape == data[0].shape]
+            return len({_order(t) for t in full}) > 1
         return False
 
     def _output(
@@ -124,6 +125,12 @@ def _is_image(tensor: torch.Tensor) -> bool:
 
 def _is_last(tensor: torch.Tensor) -> bool:
     return _is_image(tensor) and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def _order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Strides of the dimensions that have more than one position."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tuple(stride for size, stride in sizes if size > 1)
 
 
 def _needs_copy(node: OpNode, tensor: torch.Tensor) -> bool:

@@ -67,7 +67,9 @@ def encode(template: Template, batch_size: int, precision: str) -> Encoded:
     convert = scaler(template.graph, batch_size)
     nodes = [map_node(n, convert) if convert else n for n in template.nodes]
     pairs = list(zip(nodes, template.lowered, strict=True))
-    work = np.stack([work_of(n, low) for n, low in pairs]) if pairs else np.zeros((0, 8))
+    strided = [plain.strided for plain, _ in template.formats]
+    each = [work_of(n, low, flag) for (n, low), flag in zip(pairs, strided, strict=True)]
+    work = np.stack(each) if each else np.zeros((0, 8))
     numbers = [
         describe(n, low, lies, w[0] + w[1], w[2] + w[3], fused_traffic(n, low, fusion, w[2]))
         for (n, low), lies, w, fusion in zip(

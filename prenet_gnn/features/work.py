@@ -111,8 +111,28 @@ def _kernels(node: OpNode, low: Lowered) -> tuple[float, float]:
     return forward, backward + len(low.casts)
 
 
-def work_of(node: OpNode, low: Lowered) -> np.ndarray:
+def _strided(node: OpNode, low: Lowered) -> tuple[float, float]:
+    """Bytes and kernels that a call adds because its input is not contiguous.
+
+    A linear layer of a parameter copies it and adds its bias in a kernel of its own, under autocast
+    too (`should_fold` in PyTorch's LinearAlgebra.cpp); normalisations and softmax copy it.
+    """
+    read = 2.0 * node.tensor(0).numel * low.item_in[0]
+    if node.kind in ("layer_norm", "softmax"):
+        return read, 1.0
+    if node.op != "linear":
+        return 0.0, 0.0
+    adds = float(len(node.input_specs) > 2)
+    return read + adds * 2.0 * node.output.numel * low.item_out[0], 1.0 + adds
+
+
+def work_of(node: OpNode, low: Lowered, strided: bool = False) -> np.ndarray:
     """Work of one call under its number formats.
+
+    Args:
+        node: The call.
+        low: Its number formats.
+        strided: Whether its input is not contiguous in the plain layout.
 
     Returns:
         `(8,)` float64 in the order of `WORK`: FLOPs, bytes, kernels, host calls.
@@ -121,6 +141,9 @@ def work_of(node: OpNode, low: Lowered) -> np.ndarray:
     forward_bytes, backward_bytes = _forward_bytes(node, low), _backward_bytes(node, low)
     cast = _cast_bytes(node, low)
     forward_kernels, backward_kernels = _kernels(node, low)
+    if strided:
+        more_bytes, more_kernels = _strided(node, low)
+        forward_bytes, forward_kernels = forward_bytes + more_bytes, forward_kernels + more_kernels
     return np.array(
         [
             cost.forward_flops,
