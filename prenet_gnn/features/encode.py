@@ -11,7 +11,7 @@ import numpy as np
 from prenet_gnn.features.fusion import fused_traffic
 from prenet_gnn.features.schema import describe, operator_index
 from prenet_gnn.features.template import Template
-from prenet_gnn.features.work import work_of
+from prenet_gnn.features.work import strided_extra, work_of
 from prenet_gnn.precision import parameter_bytes
 from tracing.batch import from_marker, map_node
 
@@ -71,9 +71,16 @@ def encode(template: Template, batch_size: int, precision: str) -> Encoded:
     each = [work_of(n, low, flag) for (n, low), flag in zip(pairs, strided, strict=True)]
     work = np.stack(each) if each else np.zeros((0, 8))
     numbers = [
-        describe(n, low, lies, w[0] + w[1], w[2] + w[3], fused_traffic(n, low, fusion, w[2]))
-        for (n, low), lies, w, fusion in zip(
-            pairs, template.formats, work, template.fusion, strict=True
+        describe(
+            n,
+            low,
+            lies,
+            w[0] + w[1],
+            w[2] + w[3],
+            fused_traffic(n, low, fusion, w[2], strided_extra(n, low)[0] if flag else 0.0),
+        )
+        for (n, low), lies, w, fusion, flag in zip(
+            pairs, template.formats, work, template.fusion, strided, strict=True
         )
     ]
     sizes = np.array([_out_bytes(n.output.numel, low.item_out) for n, low in pairs])

@@ -75,7 +75,7 @@ def fusions(nodes: Sequence[OpNode], producers: Sequence[Sequence[Sequence[int]]
 
 
 def fused_traffic(
-    node: OpNode, low: Lowered, fusion: Fusion, forward_bytes: float
+    node: OpNode, low: Lowered, fusion: Fusion, forward_bytes: float, copied_bytes: float = 0.0
 ) -> tuple[float, float]:
     """Whether the call reads within a kernel, and the share of its forward traffic that is saved.
 
@@ -84,6 +84,8 @@ def fused_traffic(
         low: Its number formats.
         fusion: From `fusions`.
         forward_bytes: All of its forward traffic.
+        copied_bytes: What it copies before it computes, which the kernel before it writes as it
+            should lie.
     """
     reads, stays = fusion
     saved = sum(
@@ -93,4 +95,5 @@ def fused_traffic(
     )
     if stays:
         saved += sum(s.numel * i for s, i in zip(node.output_specs, low.item_out, strict=True))
+    saved += copied_bytes
     return float(any(reads)), min(float(saved) / max(forward_bytes, 1.0), 1.0)

@@ -111,7 +111,7 @@ def _kernels(node: OpNode, low: Lowered) -> tuple[float, float]:
     return forward, backward + len(low.casts)
 
 
-def _strided(node: OpNode, low: Lowered) -> tuple[float, float]:
+def strided_extra(node: OpNode, low: Lowered) -> tuple[float, float]:
     """Bytes and kernels that a call adds because its input is not contiguous.
 
     A linear layer of a parameter copies it and adds its bias in a kernel of its own, under autocast
@@ -142,7 +142,7 @@ def work_of(node: OpNode, low: Lowered, strided: bool = False) -> np.ndarray:
     cast = _cast_bytes(node, low)
     forward_kernels, backward_kernels = _kernels(node, low)
     if strided:
-        more_bytes, more_kernels = _strided(node, low)
+        more_bytes, more_kernels = strided_extra(node, low)
         forward_bytes, forward_kernels = forward_bytes + more_bytes, forward_kernels + more_kernels
     return np.array(
         [

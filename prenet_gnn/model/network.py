@@ -14,6 +14,7 @@ from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
+from prenet_gnn.model.loops import loop_kernels
 from prenet_gnn.model.spread import spread
 from tracing.vocab import KINDS
 
@@ -247,7 +248,8 @@ class TimeGNN(nn.Module):
         if self.config.use_fill:
             memory = memory * (1.0 - self._cached(data))
         per_kernel = self._per_kernel(device, latent) + specs @ self.spec_slopes[2]
-        kernel = KERNEL_S * data.work[:, 4:6] * per_kernel[batch, None].exp()
+        kernel = KERNEL_S * (data.work[:, 4:6] + loop_kernels(data))
+        kernel = kernel * per_kernel[batch, None].exp()
         if self.config.use_fusion:
             share = torch.sigmoid(self.fuse_logit)
             compiled = data.run[batch, COMPILED, None]

@@ -6,10 +6,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from prenet_gnn.features.schema import NUMBERS, size_log
+from prenet_gnn.model.loops import turns
 from tracing.vocab import KINDS
 
 COLUMN = {name: len(KINDS) + place for place, name in enumerate(NUMBERS)}
 GROUPED_COLUMNS = slice(COLUMN["is_depthwise"], COLUMN["is_grouped"] + 1)
+LAST_COLUMNS = [COLUMN["last_in_plain"], COLUMN["last_in_last"]]
 FUSED_COLUMNS = slice(COLUMN["fused_reads"], COLUMN["fused_share"] + 1)
 
 
@@ -33,6 +35,10 @@ def spread(data: Data) -> Data:
         pointwise=(data.x[:, COLUMN["is_pointwise_conv"]] > 0)[take],
         winograd=_winograd(data.x)[take],
         fused=data.x[:, FUSED_COLUMNS][take],
+        turns=turns(data.operator, data.x[:, COLUMN["log_out"]], data.x[:, COLUMN["log_space"]])[
+            take
+        ],
+        lies_last=data.x[:, LAST_COLUMNS][take],
         kind=data.x[:, : len(KINDS)].argmax(dim=-1)[take],
         work=data.work[take],
         count=data.count[take],
