@@ -274,21 +274,22 @@ class Predictor:
 def _shares(
     graph: OpGraph, workload: Workload, node: np.ndarray, scale: float
 ) -> tuple[CallShare, ...]:
-    members = _template(graph, workload.precision).members
+    template = _template(graph, workload.precision)
+    billed = template.members >= 0
+    seconds = np.zeros((len(graph.nodes), 2))
+    np.add.at(seconds, template.origins[billed], node[template.members[billed]] * scale)
     chosen = set(workload.phases)
     backward = float("backward" in chosen)
     shares = []
-    for call, member in zip(graph.nodes, members, strict=True):
-        if member < 0:
-            continue
+    for index in np.unique(template.origins[billed]):
+        call = graph.nodes[index]
         forward = float(("loss" if call.kind == "loss" else "forward") in chosen)
-        seconds = node[member] * scale
         shares.append(
             CallShare(
                 call.module,
                 call.target,
-                float(seconds[0]) * forward,
-                float(seconds[1]) * backward,
+                float(seconds[index, 0]) * forward,
+                float(seconds[index, 1]) * backward,
                 call.index,
             )
         )

@@ -85,11 +85,20 @@ class _Walk:
     def _converts(self, node: OpNode, data: list[torch.Tensor]) -> bool:
         if node.kind in CONVOLUTIONS:
             # the channels-last layout of weight or data decides, and the other is converted
-            return bool(data) and self.last and not _is_last(data[0]) and _is_image(data[0])
+            plain = bool(data) and not _is_last(data[0]) and _is_image(data[0])
+            return plain and self._has_last_weight(node)
         if node.kind in ("binary", "copy"):
             full = [t for t in data if t.shape == data[0].shape]
             return len({_order(t) for t in full}) > 1
         return False
+
+    def _has_last_weight(self, node: OpNode) -> bool:
+        """Whether a convolution's weight is channels-last: parameters are, made ones may be not."""
+        if len(node.sources) < 2 or node.sources[1].kind != "node":
+            return self.last
+        source = node.sources[1]
+        made = self.tensors.get((source.node, source.slot))
+        return made is not None and _is_last(made)
 
     def _output(
         self, node: OpNode, slot: int, spec: TensorSpec, data: list[torch.Tensor]
@@ -106,7 +115,8 @@ class _Walk:
                 self.copied.add(node.index)
             return result
         if node.kind in CONVOLUTIONS:
-            return _empty(spec.shape, self.last or (bool(data) and _is_last(data[0])))
+            last = self._has_last_weight(node) or (bool(data) and _is_last(data[0]))
+            return _empty(spec.shape, last)
         same = next((t for t in data if tuple(t.shape) == spec.shape), None)
         keeps = node.kind in KEEPS or (node.kind == "copy" and node.op in KEEPING_COPIES)
         if keeps and same is not None:

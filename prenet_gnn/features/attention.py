@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,30 +12,53 @@ if TYPE_CHECKING:
     from tracing import OpGraph
 
 
+# Fused kernels take queries of shape (batch, heads, length, channels); PyTorch runs any other as
+# single operators (`check_tensor_shapes` in ATen's sdp_utils_cpp.h). NeST, Twins and Hiera attend
+# within windows and have one dimension more.
+FUSED_RANK = 4
+
+
 def eager_attention(graph: OpGraph) -> OpGraph:
     """The graph with every fused attention call split up.
 
     Scale, scores, mask, softmax, dropout and weighted sum become calls of their own, as in the
     attention modules of timm and transformers when fused attention is off.
     """
-    if not any(node.kind == "attention" for node in graph.nodes):
-        return graph
+    return _split_up(graph, lambda node: True)[0]
+
+
+def unfused_attention(graph: OpGraph) -> tuple[OpGraph, list[int]]:
+    """The graph with those attention calls split up that no fused kernel takes.
+
+    Returns:
+        The graph, and for each of its calls the number of the call it comes from.
+    """
+    return _split_up(graph, lambda node: len(node.tensor(0).shape) != FUSED_RANK)
+
+
+def _split_up(graph: OpGraph, chosen: Callable[[OpNode], bool]) -> tuple[OpGraph, list[int]]:
+    if not any(_is_fused(node) and chosen(node) for node in graph.nodes):
+        return graph, list(range(len(graph.nodes)))
     nodes: list[OpNode] = []
+    origins: list[int] = []
     moved: dict[int, int] = {}
     for node in graph.nodes:
         sources = tuple(
             replace(s, node=moved[s.node]) if s.kind == "node" else s for s in node.sources
         )
         node = replace(node, index=len(nodes), sources=sources)
-        if node.kind == "attention" and len(node.input_specs) >= 3:
-            nodes.extend(_split(node))
-        else:
-            nodes.append(node)
+        nodes.extend(_split(node) if _is_fused(node) and chosen(node) else [node])
+        origins.extend([len(moved)] * (len(nodes) - len(origins)))
         moved[len(moved)] = len(nodes) - 1
     outputs = tuple(
         replace(s, node=moved[s.node]) if s.kind == "node" else s for s in graph.outputs
     )
-    return graph.replace(nodes=tuple(nodes), outputs=outputs, retrace=None, probe=None)
+    made = graph.replace(nodes=tuple(nodes), outputs=outputs, retrace=None, probe=None)
+    return made, origins
+
+
+def _is_fused(node: OpNode) -> bool:
+    return node.kind == "attention" and len(node.input_specs) >= 3
 
 
 def _split(node: OpNode) -> list[OpNode]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prenet_gnn.features.fusion import fused_traffic
+from prenet_gnn.features.layout import compiles_to_channels_last
 from prenet_gnn.features.schema import describe, operator_index
 from prenet_gnn.features.template import Template
 from prenet_gnn.features.work import strided_extra, work_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # Totals of a graph that are no property of a single call.
 TOTALS = (
     "trainable_tensors", "trainable_numel", "parameter_bytes", "input_bytes", "view_calls", "batch",
+    "compiles_to_channels_last",
 )  # fmt: skip
 
 
@@ -32,7 +34,7 @@ class Encoded:
 
     Shapes:
         `numbers` `(U, WIDTH)`, `operators` `(U,)`, `work` `(U, 8)` (see `features.work`), `counts`
-        `(U,)`, `edges` `(2, E)`, `edge_numbers` `(E, 3)`, `totals` `(6,)`; U distinct calls.
+        `(U,)`, `edges` `(2, E)`, `edge_numbers` `(E, 3)`, `totals` `(7,)`; U distinct calls.
     """
 
     numbers: np.ndarray
@@ -122,6 +124,7 @@ def _totals(
             inputs,
             template.views,
             batch_size,
+            compiles_to_channels_last(graph),
         ],
         dtype=np.float64,
     )

@@ -95,5 +95,5 @@ def fused_traffic(
     )
     if stays:
         saved += sum(s.numel * i for s, i in zip(node.output_specs, low.item_out, strict=True))
-    saved += copied_bytes
-    return float(any(reads)), min(float(saved) / max(forward_bytes, 1.0), 1.0)
+    total = saved + copied_bytes
+    return float(any(reads)), min(total / max(forward_bytes, 1.0), 1.0)

@@ -96,12 +96,15 @@ NUMBERS = (
     "item_out", "casts", "log_intensity", "log_channels", "small_channels", "dilation",
     "last_in_plain", "converts_in_plain", "last_in_last", "converts_in_last", "taps", "per_sample",
     "group_power_of_2", "pad_rows_128", "pad_cols_32", "pad_cols_64", "pad_cols_128",
-    "pad_inner_32", "log_space", "width_by_4", "width_by_8", "fused_reads", "fused_share",
+    "pad_inner_32", "log_space", "width_by_4", "width_by_8", "channels_by_8",
+    "beyond_32_bit", "fused_reads", "fused_share",
 )  # fmt: skip
 WIDTH = len(KINDS) + len(NUMBERS)
 # Kinds that `shape_of` describes as one matrix product.
 PRODUCTS = ("conv", "conv_transpose", "linear", "matmul", "attention")
 _KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
+# Elements from which on kernels need 64-bit indices, or PyTorch splits the batch.
+INT32 = 2**31
 
 
 def size_log(value: float) -> float:
@@ -152,11 +155,19 @@ def _tiling(node: OpNode, s: Shape) -> list[float]:
 
 
 def _image(node: OpNode) -> list[float]:
-    """Positions of an image, and whether whole vectors of 4 and 8 fit into its rows."""
+    """What the sizes of an image decide about kernels.
+
+    Its positions; whether whole vectors of 4 and 8 fit into its rows, and of 8 into its channels
+    (channels-last kernels want that); whether a tensor has more elements than 32-bit numbers count.
+    """
+    largest = max((s.numel for s in (*node.input_specs, *node.output_specs)), default=0)
+    beyond = float(largest >= INT32)
     shape = node.output.shape
     if len(shape) != 4:
-        return [0.0] * 3
-    return [size_log(shape[2] * shape[3]), float(shape[3] % 4 == 0), float(shape[3] % 8 == 0)]
+        return [0.0] * 4 + [beyond]
+    by_8 = float(shape[1] % 8 == 0)
+    width = [float(shape[3] % 4 == 0), float(shape[3] % 8 == 0)]
+    return [size_log(shape[2] * shape[3]), *width, by_8, beyond]
 
 
 def _grouping(node: OpNode, shape: Shape) -> list[float]:

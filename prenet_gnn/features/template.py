@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from prenet_gnn.features.attention import unfused_attention
 from prenet_gnn.features.fusion import Fusion, fusions
 from prenet_gnn.precision import Lowered, lower, policy
 from tracing.memory_format import Format, formats
@@ -33,13 +34,15 @@ class Template:
     """The distinct calls of one graph under one precision policy, at any batch size.
 
     Attributes:
-        graph: The graph the calls come from, at its own batch size.
+        graph: The graph the calls come from, at its own batch size; attention that no fused kernel
+            takes is split up.
         nodes: One call of every class.
         lowered: Number formats, parallel to `nodes`.
         counts: How many calls of the graph each class stands for.
         edges: `(2, E)` producer and consumer class.
         edge_weight: How many tensors go along each edge of a class.
         members: For every call of the graph its class, -1 for free calls.
+        origins: For every call of the graph the number of the call of the given graph it is of.
         formats: Memory formats of the inputs in the plain and in the channels-last layout, parallel
             to `nodes`.
         views: Calls that return their input or a view of it; they cost time on the host.
@@ -53,6 +56,7 @@ class Template:
     edges: np.ndarray
     edge_weight: np.ndarray
     members: np.ndarray
+    origins: np.ndarray
     views: int
     formats: tuple[tuple[Format, Format], ...]
     fusion: tuple[Fusion, ...]
@@ -137,6 +141,7 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
         precision: A precision of `Workload`; all `amp_*` share a template.
         rounds: Message passing steps that must see equal neighbourhoods.
     """
+    graph, origins = unfused_attention(graph)
     lowered = lower(graph.nodes, precision)
     feeds = _producers(graph)
     working = [node.index for node in graph.nodes if not is_free(node)]
@@ -186,6 +191,7 @@ def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Temp
         edges=edges,
         edge_weight=both.reshape(-1, 2),
         members=members,
+        origins=np.array(origins, dtype=np.int64),
         formats=tuple(lies[i] for i in first.values()),
         views=sum(n.kind in ("view", "dropout") and is_free(n) for n in graph.nodes),
         fusion=tuple(fusion[i] for i in first.values()),

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from prenet_gnn.features.encode import Encoded
+from prenet_gnn.features.encode import TOTALS, Encoded
+from prenet_gnn.model.device import RUN
 from prenet_gnn.workload import Workload
 
 # Float32 tensors that one optimizer step reads and writes per parameter: weight and gradient read,
@@ -26,6 +27,8 @@ FOREACH_SINCE = (2, 0)
 FLOORS = (
     "neusight", "vidur", "eleutherai-sizing", "deepbench", "mamf", "ml-performance-prediction",
 )  # fmt: skip
+COMPILED, IS_CPU = RUN.index("compiled"), RUN.index("is_cpu")
+CHANNELS_LAST, LAYOUT = RUN.index("channels_last"), TOTALS.index("compiles_to_channels_last")
 PHASE_INDEX = ("forward", "loss", "backward", "optimizer", "zero_grad", "h2d", "data_loading")
 
 
@@ -72,6 +75,16 @@ def step_vector(encoded: Encoded, workload: Workload) -> np.ndarray:
     )
 
 
+def _run(sample: Sample) -> np.ndarray:
+    """How a graph is run, in the layout that a compiler chooses on a GPU."""
+    run = sample.run
+    if not run[COMPILED] or run[IS_CPU] or not sample.encoded.totals[LAYOUT]:
+        return run
+    run = run.copy()
+    run[CHANNELS_LAST] = 1.0
+    return run
+
+
 def collate(samples: Sequence[Sample]) -> Data:
     """Joins samples; those with the same encoded graph share its calls.
 
@@ -79,7 +92,7 @@ def collate(samples: Sequence[Sample]) -> Data:
         A `torch_geometric.data.Data`. Of the N calls of the distinct graphs: `x (N, WIDTH)`,
         `operator (N,)`, `work (N, 8)`, `count (N,)`, `edge_index (2, E)`, `edge_attr (E, 3)`. Of
         the G samples with M calls in all: `take (M,)`, the call each of them is, `batch (M,)`, the
-        sample it belongs to, and `device (G, 15)`, `run (G, 17)`, `phases (G, 7)`, `step (G, 5)`,
+        sample it belongs to, and `device (G, 16)`, `run (G, 19)`, `phases (G, 7)`, `step (G, 5)`,
         `views (G,)`, `latents (G, 3)`, `floor (G,)`.
     """
     place: dict[int, tuple[int, Encoded]] = {}
@@ -108,7 +121,7 @@ def collate(samples: Sequence[Sample]) -> Data:
         take=torch.from_numpy(take),
         batch=torch.from_numpy(np.repeat(np.arange(len(samples)), counts)),
         device=graph([s.device for s in samples]),
-        run=graph([s.run for s in samples]),
+        run=graph([_run(s) for s in samples]),
         phases=graph([phases_vector(s.workload) for s in samples]),
         step=graph([step_vector(s.encoded, s.workload) for s in samples]),
         views=torch.tensor([float(s.encoded.totals[4]) for s in samples]),

@@ -53,9 +53,10 @@ DEFAULT_CLOCK_HZ = 1.5e9
 DEFAULT_TDP_W = 250.0
 DEFAULT_L2_BYTES = 4 * 2**20
 DEFAULT_PCIE_BYTES_PER_S = 16e9
-# Versions of PyTorch at which host cost or kernels changed: cuDNN 8 API (1.8), foreach optimizers
-# and fused attention (2.0), later compilers (2.4, 2.8).
-ERAS = ((1, 8), (2, 0), (2, 4), (2, 8))
+# Versions of PyTorch at which host cost or kernels changed: cuDNN 8 API (1.8), cuDNN 8.3 with
+# other channels-last kernels (1.12), foreach optimizers and fused attention (2.0), later compilers
+# (2.4, 2.8).
+ERAS = ((1, 8), (1, 12), (2, 0), (2, 4), (2, 8))
 
 DEVICE = (
     "log_peak", "log_sustained", "log_power", "log_bandwidth", "log_multiprocessors", "log_l2",
@@ -64,8 +65,8 @@ DEVICE = (
 )  # fmt: skip
 RUN = (
     "channels_last", "compiled", "fp32", "tf32", "half", "amp", "fp64", "train",
-    "cudnn_benchmark", "since_1_8", "since_2_0", "since_2_4", "since_2_8", "unknown_version",
-    "is_cpu", "is_amd", "half_plain", "half_fallback",
+    "cudnn_benchmark", "since_1_8", "since_1_12", "since_2_0", "since_2_4", "since_2_8",
+    "unknown_version", "is_cpu", "is_amd", "half_plain", "half_fallback",
 )  # fmt: skip
 
 
@@ -169,7 +170,7 @@ def device_vector(hardware: Hardware, precision: str) -> np.ndarray:
 
 
 def run_vector(workload: Workload, hardware: Hardware) -> np.ndarray:
-    """`(18,)` float32 flags of how a graph is run, in the order of `RUN`.
+    """`(19,)` float32 flags of how a graph is run, in the order of `RUN`.
 
     bfloat16 and float16 move and multiply at the same rates, so no flag tells them apart.
     """

@@ -38,11 +38,15 @@ def turns(operator: Tensor, log_out: Tensor, log_space: Tensor) -> Tensor:
     return found * looping
 
 
+def runs_last(data: Data) -> Tensor:
+    """Whether every call finds its input in the channels-last layout: `(M,)`."""
+    channels_last = data.run[data.batch, CHANNELS_LAST] > 0
+    return torch.where(channels_last, data.lies_last[:, 1], data.lies_last[:, 0]) > 0
+
+
 def loop_kernels(data: Data) -> Tensor:
     """Kernels that the loops of every call are worth, forward and backward: `(M, 2)`."""
     run = data.run[data.batch]
-    channels_last = run[:, CHANNELS_LAST] > 0
-    last = torch.where(channels_last, data.lies_last[:, 1], data.lies_last[:, 0]) > 0
-    loops = (run[:, COMPILED] == 0) & (run[:, CPU] == 0) & ~last
+    loops = (run[:, COMPILED] == 0) & (run[:, CPU] == 0) & ~runs_last(data)
     kernels = TURN_KERNELS * data.turns * loops
     return torch.stack([kernels, torch.zeros_like(kernels)], dim=-1)

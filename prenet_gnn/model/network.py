@@ -16,6 +16,7 @@ from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
 from prenet_gnn.model.loops import loop_kernels
 from prenet_gnn.model.spread import spread
+from prenet_gnn.model.wide import START, wide_inverse_rate
 from tracing.vocab import KINDS
 
 # Kinds whose arithmetic is billed at a rate of its own.
@@ -53,11 +54,12 @@ ISSUE_LOGIT = -0.8
 # Starting share of the traffic between fused calls, and of their launches, that compiling saves.
 FUSE_LOGIT = 1.0
 COMPILED = RUN.index("compiled")
-# float64 under an early version, which files that name none had: the third rate. Convolutions to
-# few channels (DenseNet's 32) took the same time under either, those to 64 or more did not.
+# float64 under an early version, which files that name none had: the third rate. Only convolutions
+# to many channels were slow: over eight cards, from 192 on explains the times of VGG, ResNet,
+# MNASNet, ShuffleNet and DenseNet best of 11 limits (`python -m experiments.early_fp64`).
 FP64, SINCE_1_8, THIRD = FORMATS.index("fp64"), RUN.index("since_1_8"), 2
 CONVOLUTION = 0
-EARLY_FP64, EARLY_CHANNELS = DEVICE.index("early_fp64"), size_log(63.0)
+EARLY_FP64, EARLY_CHANNELS = DEVICE.index("early_fp64"), size_log(191.0)
 
 
 class Times(NamedTuple):
@@ -120,6 +122,7 @@ class TimeGNN(nn.Module):
         nn.init.zeros_(self.run_film.weight)
         self.rate_logits = nn.Parameter(torch.full((formats, classes, 3), math.log(1 / 3)))
         self.old_fp64_log = nn.Parameter(torch.zeros(classes))
+        self.wide_log = nn.Parameter(torch.tensor(START))
         with torch.no_grad():
             for name in ("tf32", "half_matrix"):
                 self.rate_logits[FORMATS.index(name), GROUPED] += math.log(MATRIX_OVER_PLAIN)
@@ -219,7 +222,7 @@ class TimeGNN(nn.Module):
         backward = (logits - rates).exp().sum(dim=-1)
         early = ((device[:, EARLY_FP64] > 0) & (data.run[:, SINCE_1_8] == 0))[batch]
         early = early & (data.x[:, 2] > EARLY_CHANNELS)
-        early = early & ((kind == CONVOLUTION) | (kind == WINOGRAD))
+        early = early & ((kind == CONVOLUTION) | (kind == WINOGRAD) | (kind == POINTWISE))
         slow = (self.old_fp64_log[kind] - rates[:, THIRD]).exp()
         return torch.stack([torch.where(early, slow, backward), backward], dim=-1)
 
@@ -233,7 +236,7 @@ class TimeGNN(nn.Module):
         number = device[:, DEVICE.index("format")].long()
         latent, specs = self._latents(data), self._specs(device)
         framework = self._framework(data)
-        inverse = self._inverse_rate(data, number)
+        inverse = wide_inverse_rate(data, self._inverse_rate(data, number), self.wide_log)
         adjust = latent[:, 0] + framework[:, 2] + specs @ self.spec_slopes[0]
         compute = data.work[:, :2] * inverse * adjust[batch, None].exp()
         if self.config.use_fill:

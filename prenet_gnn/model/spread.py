@@ -11,7 +11,7 @@ from tracing.vocab import KINDS
 
 COLUMN = {name: len(KINDS) + place for place, name in enumerate(NUMBERS)}
 GROUPED_COLUMNS = slice(COLUMN["is_depthwise"], COLUMN["is_grouped"] + 1)
-LAST_COLUMNS = [COLUMN["last_in_plain"], COLUMN["last_in_last"]]
+LAST_COLUMNS = [COLUMN["last_in_plain"], COLUMN["last_in_last"], COLUMN["converts_in_last"]]
 FUSED_COLUMNS = slice(COLUMN["fused_reads"], COLUMN["fused_share"] + 1)
 
 
@@ -22,6 +22,14 @@ def _winograd(x: Tensor) -> Tensor:
         & ((x[:, COLUMN["log_kernel"]] - size_log(3 * 3)).abs() < 1e-4)
         & (x[:, COLUMN["log_stride"]] < 0.75)
         & (x[:, COLUMN["dilation"]] < 0.75)
+    )
+    return found
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Depthwise convolutions whose kernels look at more than 7 x 7 positions: `(N,)`."""
+    found: Tensor = (x[:, COLUMN["is_depthwise"]] > 0) & (
+        x[:, COLUMN["log_kernel"]] > size_log(7 * 7) + 1e-4
     )
     return found
 
@@ -38,6 +46,7 @@ def spread(data: Data) -> Data:
         turns=turns(data.operator, data.x[:, COLUMN["log_out"]], data.x[:, COLUMN["log_space"]])[
             take
         ],
+        wide=_wide(data.x)[take],
         lies_last=data.x[:, LAST_COLUMNS][take],
         kind=data.x[:, : len(KINDS)].argmax(dim=-1)[take],
         work=data.work[take],

@@ -32,6 +32,10 @@ BALANCE = 0.7
 # Rows whose source states another number of parameters, by more than this share, were measured on
 # another network: one whose branches had been merged, or one that bore the name before.
 SAME_PARAMETERS = 0.02
+# Before timm 0.9 (which PyTorch 2 goes with in the data) TResNet ran InPlaceABN, an extension with
+# kernels of its own for the plain layout (timm pull request 122): channels-last steps took 2.5 to
+# 4.5 times as long as later ones.
+EXTENSION_BEFORE, EXTENSION_USERS = (2, 0), "tresnet"
 
 
 @dataclass
@@ -140,7 +144,11 @@ def _optimizer(name: str) -> str:
 
 
 def _is_other_network(row: object, encoded: Encoded) -> bool:
-    """Whether a row states a number of parameters that its graph does not have."""
+    """Whether a row states parameters that its graph does not have, or ran other kernels."""
+    if str(getattr(row, "model", "")).startswith(EXTENSION_USERS):
+        version = workload_of(row).framework_version
+        if version is not None and version < EXTENSION_BEFORE:
+            return True
     stated, traced = float(getattr(row, "params", math.nan)), float(encoded.totals[1])
     if not stated > 0 or not traced > 0:
         return False
@@ -150,7 +158,8 @@ def _is_other_network(row: object, encoded: Encoded) -> bool:
 def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -> Rows:
     """Joins the rows of `training_rows` with their encoded graphs.
 
-    Left out: rows without a graph, and rows of another network (`SAME_PARAMETERS`).
+    Left out: rows without a graph, and rows of another network (`SAME_PARAMETERS`,
+    `EXTENSION_USERS`).
     """
     keys, workloads, keep, others = [], [], [], 0
     for position, (row, key) in enumerate(zip(frame.itertuples(), graph_keys, strict=True)):
@@ -163,7 +172,7 @@ def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -
         keep.append(position)
         keys.append(entry)
         workloads.append(workload_of(row))
-    log.info("%d rows left out: they state other parameters than their graphs have", others)
+    log.info("%d rows left out: they are of other networks than their graphs", others)
     kept = frame.iloc[keep].reset_index(drop=True)
     groups = kept.groupby(["gpu", "mode", "precision", "library"], dropna=False)
     size = groups["gpu"].transform("size").to_numpy(dtype=float)
