@@ -163,3 +163,28 @@ def test_a_strided_linear_layer_is_billed_the_kernels_that_it_runs(shape, bias, 
     assert more[WORK.index("forward_bytes")] == expected
     assert more[WORK.index("forward_kernels")] == copies + adds
     assert (copies, adds) == (strided, strided and bias)
+
+
+class Standardised(nn.Conv2d):
+    """Makes its weight anew from its parameter in every step, as BiT's convolutions do."""
+
+    def forward(self, x):
+        flat = self.weight.reshape(1, self.out_channels, -1)
+        made = torch.nn.functional.batch_norm(flat, None, None, training=True)
+        return self._conv_forward(x, made.reshape_as(self.weight), None)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d, Standardised])
+def test_a_made_weight_is_plain_so_its_convolution_follows_its_input(layer):
+    model = nn.Sequential(nn.Unflatten(1, (3, 12, 12)), layer(3, 8, 3), nn.ReLU()).eval()
+    model, x = model.to(memory_format=torch.channels_last), torch.randn(2, 432)
+    graph = trace(model, (x,), loss="none")
+    lie = dict(zip([n.kind for n in graph.nodes], formats(graph.nodes, True), strict=True))
+    real = dict(inputs_lie(model, x))
+    # a channels-last weight has its plain input converted, a plain one has not
+    assert lie["activation"].last == real["relu"] == (layer is nn.Conv2d)
+    assert lie["conv"].converts == (layer is nn.Conv2d)
+    images = nn.Sequential(layer(3, 8, 3), nn.ReLU()).eval().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 12, 12).contiguous(memory_format=torch.channels_last)
+    graph = trace(images, (x,), loss="none")
+    assert formats(graph.nodes, True)[-1].last and dict(inputs_lie(images, x))["relu"]

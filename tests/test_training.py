@@ -269,3 +269,18 @@ def test_rows_measured_on_another_network_are_left_out(rows, factor, kept):
     found = load_rows(frame, [key.graph for key in rows.keys], rows.store)
     assert len(found) == kept
     assert ("net_64_4" in set(found.frame["model"])) == (kept == 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "kept"),
+    [
+        ("tresnet_l", "torch-1.13", 9),
+        ("tresnet_l", "torch-2.1.0", 12),
+        ("tresnet_l", "torch-unknown", 12),
+        ("resnet50", "torch-1.13", 12),
+    ],
+)
+def test_rows_that_ran_an_extension_are_left_out(rows, name, framework, kept):
+    frame = rows.frame.copy()
+    frame.loc[3:5, ["model", "framework"]] = name, framework
+    assert len(load_rows(frame, [key.graph for key in rows.keys], rows.store)) == kept

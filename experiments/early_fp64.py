@@ -1,0 +1,101 @@
+"""From how many channels on early libraries run float64 convolutions slowly.
+
+    python -m experiments.early_fp64
+
+For every chip before Ampere with float64 inference of an early or unknown PyTorch: two rates, one
+for convolutions below a limit of output channels and one from it on, memory traffic and kernels are
+fitted to the measured times (non-negative least squares on relative errors), for several limits.
+A table of mean errors is printed and nothing written: it comes close to the measured rows, which
+stay out of this repository.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from prenet_gnn.errors import PreNetError
+
+if TYPE_CHECKING:
+    from prenet_gnn.features.encode import Encoded
+    from prenet_gnn.training.rows import Rows
+
+LIMITS = (32, 48, 64, 96, 128, 160, 192, 240, 256, 300, 512)
+# Rows of fewer networks say little.
+FEWEST = 15
+
+
+def terms(encoded: Encoded, limit: int) -> np.ndarray:
+    """`(5,)`: TFLOP of convolutions below and from the limit on, of the rest; TB; M kernels."""
+    from prenet_gnn.features.schema import KINDS, NUMBERS, size_log
+
+    conv = encoded.numbers[:, KINDS.index("conv")] > 0
+    columns = encoded.numbers[:, len(KINDS) + NUMBERS.index("log_cols")]
+    many = conv & (columns > size_log(limit - 1) + 1e-4)
+    work = encoded.work * encoded.counts[:, None]
+    flops = [work[chosen, 0].sum() / 1e12 for chosen in (conv & ~many, many, ~conv)]
+    return np.array([*flops, work[:, 2].sum() / 1e12, work[:, 4].sum() / 1e6])
+
+
+def error(matrix: np.ndarray, seconds: np.ndarray) -> float:
+    """Mean absolute logarithmic error of the best non-negative rates."""
+    best, _ = nnls(matrix / seconds[:, None], np.ones(len(seconds)))
+    return float(np.abs(np.log(np.maximum(matrix @ best, 1e-12) / seconds)).mean())
+
+
+def limits(rows: Rows) -> pd.DataFrame:
+    """Mean error of every limit, a row for each device and framework.
+
+    Raises:
+        PreNetError: No row is of float64 inference on such a chip.
+    """
+    from prenet_gnn.hardware import get_hardware
+    from prenet_gnn.model.device import DEVICE, RUN, device_vector, run_vector
+    from prenet_gnn.training.latents import Latents
+
+    early, since = DEVICE.index("early_fp64"), RUN.index("since_1_8")
+    groups: dict[tuple[str, str], list[int]] = {}
+    frame = rows.frame
+    chosen = (frame["precision"] == "fp64") & (frame["mode"] == "infer")
+    for place in chosen.to_numpy().nonzero()[0]:
+        hardware = get_hardware(str(frame["gpu"].iat[place]))
+        if not device_vector(hardware, "fp64")[early]:
+            continue
+        if run_vector(rows.workloads[place], hardware)[since]:
+            continue
+        groups.setdefault((hardware.name, str(frame["framework"].iat[place])), []).append(place)
+    table = []
+    for (name, framework), places in sorted(groups.items()):
+        if len(places) < FEWEST:
+            continue
+        encoded = [rows.sample(place, Latents()).encoded for place in places]
+        seconds = rows.seconds[places]
+        found = {
+            limit: error(np.stack([terms(e, limit) for e in encoded]), seconds) for limit in LIMITS
+        }
+        table.append({"device": name, "framework": framework, "rows": len(places), **found})
+    if not table:
+        raise PreNetError("No measured row is of float64 inference on an early chip.")
+    return pd.DataFrame(table)
+
+
+def main() -> int:
+    """Prints the table."""
+    from prenet_gnn.training.run import prepare_rows
+
+    try:
+        table = limits(prepare_rows(None))
+    except PreNetError as error_:
+        print(f"early_fp64: {error_}", file=sys.stderr)
+        return 1
+    print(table.round(3).to_string(index=False))
+    print("mean", table[list(LIMITS)].mean().round(3).to_dict())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
