@@ -170,3 +170,24 @@ def test_tensors_with_more_elements_than_32_bits_count_are_told():
     assert sample(graph).encoded.numbers[0, place] == 0
     assert sample(big).encoded.numbers[0, place] == 1
     assert np.isfinite(sample(big).encoded.numbers).all()
+
+
+class Casts(nn.Module):
+    """A product, a softmax in float32 and a product in half precision again."""
+
+    def forward(self, x):
+        return torch.softmax(x @ x.transpose(1, 2), dim=-1) @ x
+
+
+def test_compilers_convert_formats_on_the_way():
+    graph = trace(Casts(), (torch.zeros(8, 64, 64),), loss="none")
+    share = WIDTH - len(NUMBERS) + NUMBERS.index("fused_share")
+    encoded = sample(graph, "amp_fp16", CARD).encoded
+    _, softmax, product = encoded.work[:, 2] / (8 * 64 * 64)
+    # bytes an element: converted from half (6), read and written in float32
+    assert softmax == 6 + 8
+    assert encoded.numbers[1, share] == pytest.approx(8 / 14)  # what is left is 2 read, 4 written
+    # softmax and the input are converted to half (6 each), read, and the result is written
+    assert product == 12 + 6
+    assert encoded.numbers[2, share] == pytest.approx(6 / 18)  # softmax writes halves itself
+    assert not sample(graph, "fp16", CARD).encoded.numbers[:, share].any()

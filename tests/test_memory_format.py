@@ -188,3 +188,29 @@ def test_a_made_weight_is_plain_so_its_convolution_follows_its_input(layer):
     x = torch.randn(2, 3, 12, 12).contiguous(memory_format=torch.channels_last)
     graph = trace(images, (x,), loss="none")
     assert formats(graph.nodes, True)[-1].last and dict(inputs_lie(images, x))["relu"]
+
+
+class Upsampled(nn.Module):
+    """Upsamples tokens beside a class token, as CoaT does: channels-last, with gaps."""
+
+    def forward(self, x):  # (N, 1 + H * W, C)
+        image = x[:, 1:].transpose(1, 2).reshape(len(x), 8, 6, 6)
+        return torch.relu(nn.functional.interpolate(image, scale_factor=2, mode="bilinear"))
+
+
+def test_tokens_beside_others_are_channels_last_with_gaps():
+    model, x = Upsampled().eval(), torch.randn(2, 37, 8)
+    graph = trace(model, (x,), loss="none")
+    lie = dict(zip([n.kind for n in graph.nodes], formats(graph.nodes, False), strict=True))
+    assert lie["interpolate"].last
+    assert lie["activation"].last and dict(inputs_lie(model, x))["relu"]
+    convolved = trace(
+        nn.Sequential(Gaps(), nn.Conv2d(8, 8, 3)).eval(), (torch.randn(2, 37, 8),), loss="none"
+    )
+    conv = formats(convolved.nodes, False)[-1]
+    assert conv.last and conv.converts
+
+
+class Gaps(nn.Module):
+    def forward(self, x):
+        return x[:, 1:].transpose(1, 2).reshape(len(x), 8, 6, 6)

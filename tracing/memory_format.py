@@ -85,8 +85,11 @@ class _Walk:
     def _converts(self, node: OpNode, data: list[torch.Tensor]) -> bool:
         if node.kind in CONVOLUTIONS:
             # the channels-last layout of weight or data decides, and the other is converted
-            plain = bool(data) and not _is_last(data[0]) and _is_image(data[0])
-            return plain and self._has_last_weight(node)
+            if not data or not _is_image(data[0]):
+                return False
+            if _is_last(data[0]):
+                return not _is_dense_last(data[0])
+            return self._has_last_weight(node)
         if node.kind in ("binary", "copy"):
             full = [t for t in data if t.shape == data[0].shape]
             return len({_order(t) for t in full}) > 1
@@ -121,7 +124,8 @@ class _Walk:
         keeps = node.kind in KEEPS or (node.kind == "copy" and node.op in KEEPING_COPIES)
         if keeps and same is not None:
             # nothing writes into these tensors, so a dense one stands for the next like it
-            return same if same.is_contiguous() or _is_last(same) else torch.empty_like(same)
+            dense = same.is_contiguous() or _is_dense_last(same)
+            return same if dense else torch.empty_like(same)
         images = [t for t in data if _is_image(t)]
         all_last = bool(images) and all(_is_last(t) for t in images)
         if all_last and (keeps or node.op in ("cat", "stack", "mean", "sum")):
@@ -134,6 +138,23 @@ def _is_image(tensor: torch.Tensor) -> bool:
 
 
 def _is_last(tensor: torch.Tensor) -> bool:
+    """Whether channels vary fastest, then columns, rows and samples, with or without gaps.
+
+    Kernels that have a channels-last version ask for no more (`is_channels_last_strides_2d` in
+    c10/core/MemoryFormat.h).
+    """
+    if not _is_image(tensor) or not tensor.stride(1):
+        return False
+    least = 0
+    for dim in (1, 3, 2, 0):
+        stride = tensor.stride(dim)
+        if stride < least or (dim == 0 and least == tensor.stride(1)):
+            return False
+        least = stride * tensor.shape[dim]
+    return True
+
+
+def _is_dense_last(tensor: torch.Tensor) -> bool:
     return _is_image(tensor) and tensor.is_contiguous(memory_format=torch.channels_last)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 
 # Fused kernels take queries of shape (batch, heads, length, channels); PyTorch runs any other as
-# single operators (`check_tensor_shapes` in ATen's sdp_utils_cpp.h). NeST, Twins and Hiera attend
-# within windows and have one dimension more.
+# single operators (`check_tensor_shapes` in ATen's sdp_utils_cpp.h), which autocast does not reach.
+# NeST, Twins and Hiera attend within windows and have one dimension more.
 FUSED_RANK = 4
 
 
@@ -33,7 +34,15 @@ def unfused_attention(graph: OpGraph) -> tuple[OpGraph, list[int]]:
     Returns:
         The graph, and for each of its calls the number of the call it comes from.
     """
-    return _split_up(graph, lambda node: len(node.tensor(0).shape) != FUSED_RANK)
+    made, origins = _split_up(graph, lambda node: len(node.tensor(0).shape) != FUSED_RANK)
+    if len(made.nodes) == len(graph.nodes):
+        return graph, origins
+    split = {origin for origin, parts in Counter(origins).items() if parts > 1}
+    nodes = [
+        replace(node, autocast="off") if origin in split else node
+        for node, origin in zip(made.nodes, origins, strict=True)
+    ]
+    return made.replace(nodes=tuple(nodes)), origins
 
 
 def _split_up(graph: OpGraph, chosen: Callable[[OpNode], bool]) -> tuple[OpGraph, list[int]]:

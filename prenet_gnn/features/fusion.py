@@ -74,6 +74,24 @@ def fusions(nodes: Sequence[OpNode], producers: Sequence[Sequence[Sequence[int]]
     ]
 
 
+def _saved_casts(node: OpNode, low: Lowered, reads: tuple[bool, ...]) -> float:
+    """Traffic of conversions between number formats that need no kernel of their own.
+
+    A call that is fused with what feeds it converts what it has read; what feeds a product writes
+    it in the product's format. Weights are converted as without a compiler.
+    """
+    saved = 0
+    for position, before in zip(low.casts, low.from_items, strict=True):
+        if node.sources[position].kind != "node":
+            continue
+        after = low.item_in[position]
+        # reading the converted tensor is saved too, and counted by whoever finds it free
+        own = node.kind in CONSUMERS and not reads[position]
+        moved = 2 * after if own else before + after
+        saved += node.input_specs[position].numel * moved
+    return float(saved)
+
+
 def fused_traffic(
     node: OpNode, low: Lowered, fusion: Fusion, forward_bytes: float, copied_bytes: float = 0.0
 ) -> tuple[float, float]:
@@ -95,5 +113,5 @@ def fused_traffic(
     )
     if stays:
         saved += sum(s.numel * i for s, i in zip(node.output_specs, low.item_out, strict=True))
-    total = saved + copied_bytes
+    total = saved + copied_bytes + _saved_casts(node, low, reads)
     return float(any(reads)), min(total / max(forward_bytes, 1.0), 1.0)
