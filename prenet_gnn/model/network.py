@@ -14,7 +14,7 @@ from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.loops import loop_kernels
+from prenet_gnn.model.loops import loop_seconds
 from prenet_gnn.model.spread import spread
 from prenet_gnn.model.wide import START, wide_inverse_rate
 from tracing.vocab import KINDS
@@ -197,7 +197,7 @@ class TimeGNN(nn.Module):
         if self.config.use_device_head:
             node = node * self._device_correction(h, data, compute, memory, kernel).exp()
         if self.config.use_prior:
-            node = node * (data.work[:, 4:6] > 0)
+            node = (node + self._loops(data)) * (data.work[:, 4:6] > 0)
         return self._sum(data, node, scale[:, 6:8].exp())
 
     def _latents(self, data: Data) -> Tensor:
@@ -251,8 +251,7 @@ class TimeGNN(nn.Module):
         if self.config.use_fill:
             memory = memory * (1.0 - self._cached(data))
         per_kernel = self._per_kernel(device, latent) + specs @ self.spec_slopes[2]
-        kernel = KERNEL_S * (data.work[:, 4:6] + loop_kernels(data))
-        kernel = kernel * per_kernel[batch, None].exp()
+        kernel = KERNEL_S * data.work[:, 4:6] * per_kernel[batch, None].exp()
         if self.config.use_fusion:
             share = torch.sigmoid(self.fuse_logit)
             compiled = data.run[batch, COMPILED, None]
@@ -265,6 +264,11 @@ class TimeGNN(nn.Module):
         clock = device[:, DEVICE.index("log_clock")] - math.log(KERNEL_CLOCK_HZ)
         log: Tensor = self.kernel_log[device[:, 13].long()] - self.kernel_clock * clock
         return log + latent[:, 2]
+
+    def _loops(self, data: Data) -> Tensor:
+        """Seconds of loops within kernels `(M, 2)`; corrections would have to extrapolate."""
+        forward = loop_seconds(data) * self._latents(data)[data.batch, 3].exp()
+        return torch.stack([forward, torch.zeros_like(forward)], dim=-1)
 
     def _class(self, data: Data) -> Tensor:
         """Which rate the arithmetic of every call runs at, `(M,)`."""
