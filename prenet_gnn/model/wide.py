@@ -3,7 +3,7 @@
 cuDNN has depthwise kernels up to that size (supposed from times). Beyond it, plain tensors run
 PyTorch's own kernel, which loops over the positions it looks at (`DepthwiseConv2d.cu`), and
 channels-last tensors a kernel for groups of any width. Whole steps, less what the network predicts
-for their other calls, leave these TFLOP/s to such calls (`python -m experiments.leftover`, ConvMixer
+for their other calls, leave these TFLOP/s to them (`python -m experiments.leftover`, ConvMixer
 held out in fold 4, MixNet and FocalNet in fold 1): in the plain layout 1.2 to 1.6 (ConvMixer), 0.6
 to 1.2 (the others) on the RTX 3090, 3.1 (ConvMixer) on the RTX 4090; in the channels-last one 0.3
 to 0.6 and 0.9 to 1.0, and 0.07 forward before PyTorch 1.12. Per clock and multiprocessor that is
