@@ -92,7 +92,7 @@ def collate(samples: Sequence[Sample]) -> Data:
         A `torch_geometric.data.Data`. Of the N calls of the distinct graphs: `x (N, WIDTH)`,
         `operator (N,)`, `work (N, 8)`, `count (N,)`, `edge_index (2, E)`, `edge_attr (E, 3)`. Of
         the G samples with M calls in all: `take (M,)`, the call each of them is, `batch (M,)`, the
-        sample it belongs to, and `device (G, 16)`, `run (G, 19)`, `phases (G, 7)`, `step (G, 5)`,
+        sample it belongs to, and `device (G, 16)`, `run (G, 18)`, `phases (G, 7)`, `step (G, 5)`,
         `views (G,)`, `latents (G, 3)`, `floor (G,)`.
     """
     place: dict[int, tuple[int, Encoded]] = {}

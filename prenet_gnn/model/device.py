@@ -64,7 +64,7 @@ DEVICE = (
     "log_issue", "early_fp64",
 )  # fmt: skip
 RUN = (
-    "channels_last", "compiled", "fp32", "tf32", "half", "amp", "fp64", "train",
+    "channels_last", "compiled", "fp32", "tf32", "half", "fp64", "train",
     "cudnn_benchmark", "since_1_8", "since_1_12", "since_2_0", "since_2_4", "since_2_8",
     "unknown_version", "is_cpu", "is_amd", "half_plain", "half_fallback",
 )  # fmt: skip
@@ -170,7 +170,7 @@ def device_vector(hardware: Hardware, precision: str) -> np.ndarray:
 
 
 def run_vector(workload: Workload, hardware: Hardware) -> np.ndarray:
-    """`(19,)` float32 flags of how a graph is run, in the order of `RUN`.
+    """`(18,)` float32 flags of how a graph is run, in the order of `RUN`.
 
     bfloat16 and float16 move and multiply at the same rates, so no flag tells them apart.
     """
@@ -183,8 +183,7 @@ def run_vector(workload: Workload, hardware: Hardware) -> np.ndarray:
             float(workload.compiled),
             float(p == "fp32" or (p == "tf32" and kind == "fp32")),
             float(kind == "tf32"),
-            float(p in ("fp16", "bf16")),
-            float(p.startswith("amp")),
+            float(p in ("fp16", "bf16") or p.startswith("amp")),
             float(p == "fp64"),
             float(workload.mode == "train"),
             float(workload.cudnn_benchmark),
