@@ -22,6 +22,9 @@ CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
 # These kernels want a plain tensor and copy any other.
 PLAIN_ONLY = frozenset({"group_norm", "layer_norm", "rms_norm", "softmax", "linear", "rnn"})
 KEEPING_COPIES = frozenset({"clone", "_to_copy", "to", "pad", "constant_pad_nd", "float", "half"})
+# Padding by values of the image: CUDA's kernels copy their input into a plain tensor and return one
+# (`ReflectionPad.cu`, `ReplicationPadding.cu`).
+PADS_PLAIN = ("reflection_pad", "replication_pad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ class _Walk:
             if _is_last(data[0]):
                 return not _is_dense_last(data[0])
             return self._has_last_weight(node)
+        if _pads_plain(node):
+            return bool(data) and not data[0].is_contiguous()
         if node.kind in ("binary", "copy"):
             full = [t for t in data if t.shape == data[0].shape]
             return len({_order(t) for t in full}) > 1
@@ -122,6 +127,7 @@ class _Walk:
             return _empty(spec.shape, last)
         same = next((t for t in data if tuple(t.shape) == spec.shape), None)
         keeps = node.kind in KEEPS or (node.kind == "copy" and node.op in KEEPING_COPIES)
+        keeps = keeps and not _pads_plain(node)
         if keeps and same is not None:
             # nothing writes into these tensors, so a dense one stands for the next like it
             dense = same.is_contiguous() or _is_dense_last(same)
@@ -131,6 +137,13 @@ class _Walk:
         if all_last and (keeps or node.op in ("cat", "stack", "mean", "sum")):
             return _empty(spec.shape, True)
         return _empty(spec.shape, False)
+
+
+def _pads_plain(node: OpNode) -> bool:
+    """Whether this is a padding whose kernel knows plain tensors only."""
+    if node.op == "pad":
+        return node.attrs.get("mode", "constant") != "constant"
+    return node.op.startswith(PADS_PLAIN)
 
 
 def _is_image(tensor: torch.Tensor) -> bool:

@@ -21,7 +21,7 @@ from prenet_gnn.training.operators import LIBRARY as OPERATOR
 from prenet_gnn.training.operators import operator_graph
 
 # Raise when features change: stored arrays of another version are not read.
-ENCODING_VERSION = "10"
+ENCODING_VERSION = "11"
 # Models of timm whose forward differs between training and inference: they are traced apart.
 OWN_TRAINING_GRAPH = ("distilled", "inception_v3", "levit")
 PARTS = tuple(f.name for f in fields(Encoded))
