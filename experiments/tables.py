@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from experiments.protocols import LEAVE_OUT, PROTOCOLS
 from experiments.provenance import RESULTS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+SETTINGS = Path(__file__).parent / "configs" / "shipped.toml"
 SPLITS = ("random", "unseen-architecture", "unseen-device", "unseen-both")
 PREDICTORS = ("gnn", "roofline", "flops")
 WORST = 10
@@ -136,12 +138,17 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     lines += [
         "",
         f"Joint folds {folds} of 5, seed {seeds}, torch {versions['torch']}; one member per fold "
-        f"(the shipped weights average two). {spread}A family is held out with all its models "
-        "in all libraries, a device with every card of its chip. Roofline: larger of compute and "
-        "memory time with one factor fitted per device; its and the FLOPs regression's columns are "
-        "MAPE.",
+        f"(the shipped weights average {_members()}). {spread}A family is held out with all its "
+        "models in all libraries, a device with every card of its chip. Roofline: larger of "
+        "compute and memory time with one factor fitted per device; its and the FLOPs "
+        "regression's columns are MAPE.",
     ]
     return "\n".join(lines)
+
+
+def _members() -> int:
+    """Networks in the shipped weights."""
+    return int(tomllib.loads(SETTINGS.read_text(encoding="utf-8"))["members"])
 
 
 def _spread(row: dict[str, Any]) -> str:

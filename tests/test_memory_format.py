@@ -68,6 +68,24 @@ def test_group_norm_breaks_the_layout():
     assert not any(f.last or f.converts for f in formats(graph.nodes, False))
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "constant"])
+@pytest.mark.parametrize("last", [False, True])
+def test_padding_by_values_returns_a_plain_tensor(mode, last):
+    class Blur(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.blur = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=8)
+
+        def forward(self, x):
+            return self.blur(nn.functional.pad(self.conv(x), [1, 1, 1, 1], mode=mode))
+
+    graph = trace(Blur(), (torch.randn(2, 3, 12, 12),), loss="none")
+    _, pad, blur = formats(graph.nodes, last)
+    converted = last and mode != "constant"
+    assert (pad.last, pad.converts) == (last, converted)
+    assert (blur.last, blur.converts) == (last and not converted, converted)
+
+
 def test_a_permuted_input_makes_a_plain_convolution_run_channels_last():
     class Back(nn.Module):
         def __init__(self):

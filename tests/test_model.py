@@ -57,6 +57,18 @@ def model():
     return net
 
 
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "AMD Radeon RX 6800"])
+def test_autocast_is_half_precision_to_the_network(name):
+    device = get_hardware(name)
+    flags = {
+        p: run_vector(Workload(precision=p), device)[RUN.index("half")]
+        for p in ("fp16", "bf16", "amp_fp16", "amp_bf16", "fp32")
+    }
+    assert flags == {"fp16": 1, "bf16": 1, "amp_fp16": 1, "amp_bf16": 1, "fp32": 0}
+    autocast, plain = (run_vector(Workload(precision=p), device) for p in ("amp_fp16", "fp16"))
+    assert (autocast == plain).all()
+
+
 def test_columns_and_names_agree():
     assert len(KINDS) + len(NUMBERS) == WIDTH
     encoded = sample(graph_of()).encoded

@@ -142,7 +142,7 @@ class _Walk:
 def _pads_plain(node: OpNode) -> bool:
     """Whether this is a padding whose kernel knows plain tensors only."""
     if node.op == "pad":
-        return node.attrs.get("mode", "constant") != "constant"
+        return bool(node.attrs.get("mode", "constant") != "constant")
     return node.op.startswith(PADS_PLAIN)
 
 
