@@ -39,6 +39,11 @@ VIEW_CALLS = 0.3
 FLOOR_S = 1e-5
 # Largest correction, as a natural logarithm: a factor of 20 each way.
 MAX_LOG = 3.0
+# That of the memory traffic of kernels that pass over tensors once: a factor of 3.3.
+MAX_PASS_LOG, PASSES = 1.2, (
+    "linear", "batch_norm", "layer_norm", "rms_norm", "softmax", "activation", "binary", "unary",
+    "copy", "dropout", "view",
+)  # fmt: skip
 SHARPNESS = 4.0
 # Sizes of a tile of a matrix product on a multiprocessor (128 x 64, as CUTLASS and cuDNN use it),
 # its starting weight, and the starting share of traffic that a large enough cache saves.
@@ -159,6 +164,10 @@ class TimeGNN(nn.Module):
                 index[KINDS.index(kind)] = number
         self.register_buffer("class_of_kind", index)
         self.class_of_kind: Tensor
+        limit = torch.full((len(KINDS), 8), MAX_LOG)
+        limit[[KINDS.index(kind) for kind in PASSES], 2:4] = MAX_PASS_LOG
+        self.register_buffer("limit", limit, persistent=False)
+        self.limit: Tensor
         # operators whose names it does not look at
         self.register_buffer("hidden_names", torch.zeros(len(OPERATORS) + 1, dtype=torch.bool))
         self.hidden_names: Tensor
@@ -187,7 +196,8 @@ class TimeGNN(nn.Module):
             film = film + self.setting_film(self._setting(data))
         gain, shift = film.chunk(2, dim=-1)
         h = torch.addcmul(shift[data.batch], h[data.take], 1.0 + gain[data.batch])
-        scale = MAX_LOG * torch.tanh(self.head(h) / MAX_LOG)
+        limit = self.limit[data.kind]
+        scale = limit * torch.tanh(self.head(h) / limit)
         compute, memory, kernel = self._device_terms(data)
         if not self.config.use_prior:
             compute, memory = torch.ones_like(compute) * 1e-4, torch.ones_like(memory) * 1e-4
