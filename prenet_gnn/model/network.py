@@ -14,6 +14,7 @@ from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
+from prenet_gnn.model.limits import MAX_LOG, correction_limits
 from prenet_gnn.model.loops import loop_seconds
 from prenet_gnn.model.spread import spread
 from prenet_gnn.model.wide import START, wide_inverse_rate
@@ -37,13 +38,6 @@ CALL_S = 8e-6
 VIEW_CALLS = 0.3
 # Launch and synchronisation around one operator that is timed alone.
 FLOOR_S = 1e-5
-# Largest correction, as a natural logarithm: a factor of 20 each way.
-MAX_LOG = 3.0
-# That of the memory traffic of kernels that pass over tensors once: a factor of 3.3.
-MAX_PASS_LOG, PASSES = 1.2, (
-    "linear", "batch_norm", "layer_norm", "rms_norm", "softmax", "activation", "binary", "unary",
-    "copy", "dropout", "view",
-)  # fmt: skip
 SHARPNESS = 4.0
 # Sizes of a tile of a matrix product on a multiprocessor (128 x 64, as CUTLASS and cuDNN use it),
 # its starting weight, and the starting share of traffic that a large enough cache saves.
@@ -164,9 +158,7 @@ class TimeGNN(nn.Module):
                 index[KINDS.index(kind)] = number
         self.register_buffer("class_of_kind", index)
         self.class_of_kind: Tensor
-        limit = torch.full((len(KINDS), 8), MAX_LOG)
-        limit[[KINDS.index(kind) for kind in PASSES], 2:4] = MAX_PASS_LOG
-        self.register_buffer("limit", limit, persistent=False)
+        self.register_buffer("limit", correction_limits(), persistent=False)
         self.limit: Tensor
         # operators whose names it does not look at
         self.register_buffer("hidden_names", torch.zeros(len(OPERATORS) + 1, dtype=torch.bool))
