@@ -150,7 +150,7 @@ def test_time_of_split_attention_is_billed_to_the_call_it_comes_from():
     assert len(calls) == len(prediction.calls)
     assert set(calls) <= {n.index for n in graph.nodes}
     assert calls[attention].forward_s > 0
-    assert calls[attention].target == graph.nodes[attention].target
+    assert calls[attention].operator == graph.nodes[attention].target
 
 
 @pytest.mark.parametrize(

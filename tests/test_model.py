@@ -1,6 +1,5 @@
 """Laws of the network: additive, blind to order, the same alone and in a batch."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,6 @@ from prenet_gnn.model.batch import Sample, collate
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN, device_vector, format_of, run_vector
 from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.limits import PASSES
 from prenet_gnn.model.network import WINOGRAD, TimeGNN
 from prenet_gnn.model.spread import spread
 from prenet_gnn.workload import Workload
@@ -57,35 +55,6 @@ def model():
     for parameter in net.parameters():
         nn.init.normal_(parameter, std=0.1)
     return net
-
-
-def test_no_correction_takes_a_pass_over_memory_beyond_its_limit():
-    net = TimeGNN(ModelConfig(hidden=16, head_hidden=16, layers=1, device_hidden=8)).eval()
-    data = collate([sample(graph_of())])
-    with torch.no_grad():
-        net.head[-1].bias.fill_(1e3)
-        seconds = net(data).node
-        calls = spread(data)
-        compute, memory, kernel = net._device_terms(calls)
-    names = [KINDS[i] for i in calls.kind]
-    assert {"conv", "batch_norm", "activation"} <= set(names)
-    passes = torch.tensor([name in PASSES for name in names])[:, None]
-    largest = torch.where(passes, math.exp(1.2), math.exp(3.0))
-    expected = (compute + kernel) * math.exp(3.0) + memory * largest
-    working = calls.work[:, 4:6] > 0
-    assert seconds[working].numpy() == pytest.approx(expected[working].numpy(), rel=1e-4)
-
-
-@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "AMD Radeon RX 6800"])
-def test_autocast_is_half_precision_to_the_network(name):
-    device = get_hardware(name)
-    flags = {
-        p: run_vector(Workload(precision=p), device)[RUN.index("half")]
-        for p in ("fp16", "bf16", "amp_fp16", "amp_bf16", "fp32")
-    }
-    assert flags == {"fp16": 1, "bf16": 1, "amp_fp16": 1, "amp_bf16": 1, "fp32": 0}
-    autocast, plain = (run_vector(Workload(precision=p), device) for p in ("amp_fp16", "fp16"))
-    assert (autocast == plain).all()
 
 
 def test_columns_and_names_agree():
