@@ -54,13 +54,16 @@ def report_path(predictor, marker, tmp_path_factory) -> Path:
     graph, workload = marker.with_batch_size(64), Workload(precision="fp32")
     request = PlanRequest(samples=10**6, devices=DEVICES, sampler="none")
     prediction = predictor.predict(graph, T4, workload)
+    found = plan(marker, predictor, workload, request)
+    # which options no other beats depends on the weights; the chart is drawn from two or more
+    found = replace(found, trade_off=(found.best, *found.alternatives))
     report = Report(
         title=HOSTILE,
         graph=graph,
         hardware=get_hardware(T4),
         prediction=replace(prediction, warnings=("a <warning>",)),
         comparison=compare(graph, predictor, workload, devices=DEVICES),
-        plan=plan(marker, predictor, workload, request),
+        plan=found,
         inputs={"command": "test", "model": HOSTILE},
         weights={"rows": 1},
     )
@@ -106,7 +109,8 @@ def test_a_browser_shows_all_charts_and_a_click_zooms(report_path):
     with opened(report_path) as loaded:
         page = loaded.page
         page.wait_for_function(
-            "document.querySelectorAll('.plotly-graph-div .main-svg').length > 0"
+            "(charts => charts.length > 0 && charts.every(c => c.querySelector('.main-svg')))"
+            "([...document.querySelectorAll('.plotly-graph-div')])"
         )
         names = page.eval_on_selector_all(
             ".plotly-graph-div", "charts => charts.filter(c => c.querySelector('.main-svg'))"
