@@ -13,17 +13,16 @@ from tracing.vocab import KINDS
 
 # Largest correction, as a natural logarithm: a factor of 20 each way.
 MAX_LOG = 3.0
-# That of the memory traffic of kernels that pass over tensors: a factor of 3.3. On training rows of
-# one fold nine tenths of the time of each kind but copies were corrected by less (copies by 3.7),
-# while copies of MViTv2, held out, took nine times as long as their traffic at the data sheet's
-# bandwidth, where a network that knew the family said twice.
+# That of the memory traffic of kernels that pass over tensors: a factor of 3.3, chosen by hand, for
+# learned corrections of such calls are mostly smaller on training rows, while copies of MViTv2 came
+# out many times too slow where that family was held out (`docs/accuracy.md`).
 MAX_PASS_LOG = 1.2
 PASSES = (
     "linear", "batch_norm", "layer_norm", "rms_norm", "softmax", "activation", "binary", "unary",
     "copy", "dropout", "view",
 )  # fmt: skip
-# Where the head's outputs for memory traffic are, forward and backward, out of all.
-MEMORY, OUTPUTS = slice(2, 4), 8
+# The head's outputs: arithmetic, memory traffic, kernels and calls, each forward and backward.
+OUTPUTS, MEMORY = 8, slice(2, 4)
 
 
 def correction_limits() -> Tensor:

@@ -14,7 +14,7 @@ from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.limits import MAX_LOG, correction_limits
+from prenet_gnn.model.limits import MAX_LOG, OUTPUTS, correction_limits
 from prenet_gnn.model.loops import loop_seconds
 from prenet_gnn.model.spread import spread
 from prenet_gnn.model.wide import START, wide_inverse_rate
@@ -108,7 +108,7 @@ class TimeGNN(nn.Module):
             nn.LayerNorm(h), nn.Linear(h, h), nn.SiLU(), nn.Linear(h, w)
         )
         self.run_film = nn.Linear(len(RUN), 2 * w, bias=False)
-        self.head = nn.Sequential(nn.SiLU(), nn.Linear(w, w), nn.SiLU(), nn.Linear(w, 8))
+        self.head = nn.Sequential(nn.SiLU(), nn.Linear(w, w), nn.SiLU(), nn.Linear(w, OUTPUTS))
         self.device_head = nn.Sequential(
             nn.Linear(w + 6, config.device_hidden),
             nn.SiLU(),

@@ -32,7 +32,7 @@ BALANCE = 0.7
 # Sources state parameters in millions with two decimals. A row whose figure is further from its
 # graph's than rounding explains was measured on another network: one that bore the name before, or
 # one whose branches and normalisations had been merged, as timm's benchmark of PyTorch 2.9 did for
-# FastViT, LeViT, MobileOne, EfficientViT and others, whose steps became up to twice as fast.
+# FastViT, LeViT, MobileOne, EfficientViT and others (their parameters say so, and their times).
 SAME_PARAMETERS = 6_000.0
 # Before timm 0.9, which PyTorch 2 goes with in the data, TResNet ran InPlaceABN, an extension with
 # kernels of its own (timm pull request 122): channels-last inference on the RTX 3090 took 2.4 to 3
