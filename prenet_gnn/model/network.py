@@ -136,6 +136,7 @@ class TimeGNN(nn.Module):
         self.kind_calls = nn.Parameter(torch.zeros(2, len(KINDS)))
         self.run_calls = nn.Linear(len(RUN), 2, bias=False)
         self.spec_slopes = nn.Parameter(torch.zeros(3, 4))
+        self.host_year = nn.Parameter(torch.zeros(()))
         self.step_log = nn.Parameter(torch.zeros(6))
         self.floor_log = nn.Parameter(torch.zeros(len(FLOORS) + 1))
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS))
@@ -154,8 +155,7 @@ class TimeGNN(nn.Module):
             nn.init.normal_(self.setting_film.weight, std=SETTING_STD)
         index = torch.full((len(KINDS),), OTHERS)
         for number, kinds in enumerate(CLASSES):
-            for kind in kinds:
-                index[KINDS.index(kind)] = number
+            index[[KINDS.index(kind) for kind in kinds]] = number
         self.register_buffer("class_of_kind", index)
         self.class_of_kind: Tensor
         self.register_buffer("limit", correction_limits(), persistent=False)
@@ -369,7 +369,9 @@ class TimeGNN(nn.Module):
     def _host(self, data: Data, calls: Tensor) -> Tensor:
         phases, step = data.phases, data.step
         latent = _look_up(self.host_latent, data.latents[:, 1]) + self._framework(data)[:, :2]
-        speed = (self.run_calls(data.run) + latent).exp() * CALL_S
+        # no source names its machines; newer devices sit in newer ones
+        age = self.host_year * data.device[:, 7, None] / 8.0
+        speed = (self.run_calls(data.run) + latent + age).exp() * CALL_S
         forward = speed[:, 0] * (calls[:, 0] + VIEW_CALLS * self.call_log[0, 0].exp() * data.views)
         backward = speed[:, 1] * calls[:, 1] * self.call_log[0, 1].exp()
         optimizer = speed[:, 0] * step[:, 1] * self.call_log[0, 2].exp()

@@ -158,7 +158,7 @@ def penalties(model: TimeGNN, config: TrainConfig) -> Tensor:
     framework = model.framework_latent**2
     penalty = penalty + config.host_floor * framework[:, :2].sum() / 100.0
     penalty = penalty + config.framework_penalty * framework[:, 2:].sum()
-    penalty = penalty + config.spec_penalty * (model.spec_slopes**2).sum()
+    penalty = penalty + config.spec_penalty * ((model.spec_slopes**2).sum() + model.host_year**2)
     versions = model.run_film.weight[:, VERSIONS]
     penalty = penalty + config.version_penalty * (versions**2).sum()
     penalty = penalty + 0.01 * (model.run_calls.weight**2).sum() / 10.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prenet_gnn.data.families import families
+from prenet_gnn.data.splits import chip_name
 from prenet_gnn.errors import DataError
 from prenet_gnn.features.schema import OPERATORS
 from prenet_gnn.hardware import get_hardware
@@ -78,14 +80,20 @@ class Rows:
         )
 
     def latents(self, rows: Sequence[int] | np.ndarray) -> Latents:
-        """The latents of some rows, to be fitted on them."""
-        devices, hosts, frameworks = set(), set(), set()
+        """The latents of some rows, to be fitted on them.
+
+        A framework has one where rows of two chips tell of it, or rows of another framework on its
+        chip: what stands alone may as well be the chip's own, and would be taken to other chips.
+        """
+        devices, hosts, met = set(), set(), set()
         for i in rows:
             gpu, workload = str(self.frame.gpu.iat[i]), self.workloads[i]
             kind = format_of(get_hardware(gpu), workload.precision)
             devices.add(device_key(gpu, kind))
             hosts.add(host_key(gpu, workload))
-            frameworks.add(framework_key(workload))
+            met.add((framework_key(workload), chip_name(gpu)))
+        names, chips = (Counter(pair[place] for pair in met) for place in (0, 1))
+        frameworks = {name for name, chip in met if names[name] > 1 or chips[chip] > 1}
         return Latents(tuple(sorted(devices)), tuple(sorted(hosts)), tuple(sorted(frameworks)))
 
     def sample(self, i: int, latents: Latents) -> Sample:
