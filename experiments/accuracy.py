@@ -80,21 +80,14 @@ def run(
     """Fits and scores one joint fold, by its number, or one protocol, and writes its file."""
     from experiments.protocols import protocol
     from prenet_gnn.training.fit import predict_rows
-    from prenet_gnn.training.folds import joint_fold, with_further
-    from prenet_gnn.training.own import with_records
+    from prenet_gnn.training.folds import joint_fold
     from prenet_gnn.training.parallel import is_first
     from prenet_gnn.training.run import fit_member, load_config, prepare_rows
 
     settings = load_config(config, changes, seed)
     rows = prepare_rows(None)
     joint = isinstance(part, int)
-    further = with_records(rows, settings.records)
-    if joint:
-        fold = with_further(joint_fold(rows.frame, int(part)), further.frame, len(rows))
-        rows = further
-    else:
-        rows = further if device else rows
-        fold = protocol(rows, str(part), device)
+    fold = joint_fold(rows.frame, int(part)) if joint else protocol(rows, str(part), device)
     operators = fold_operators(fold) if settings.train.operators_per_step else None
     fitted = fit_member(
         rows,

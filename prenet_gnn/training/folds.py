@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,19 +59,6 @@ def joint_fold(frame: pd.DataFrame, fold: int, folds: int = 5, seed: int = 0) ->
     }
     devices = tuple(sorted({str(g) for g in frame["gpu"].to_numpy()[out_chip]}))
     return Fold(np.setdiff1d(rest, drawn), test, devices, tuple(sorted(held_families)))
-
-
-def with_further(fold: Fold, frame: pd.DataFrame, start: int) -> Fold:
-    """The fold with the rows from `start` on as training rows, but of what it holds out.
-
-    They are in no test, so they do not change what a fold holds out.
-    """
-    added = frame.iloc[start:]
-    family = families(added).to_numpy().astype(str)
-    chip = np.array([chip_name(str(name)) for name in added["gpu"]])
-    held_chips = {chip_name(name) for name in fold.devices}
-    kept = ~np.isin(family, list(fold.families)) & ~np.isin(chip, list(held_chips))
-    return replace(fold, train=np.concatenate([fold.train, start + np.flatnonzero(kept)]))
 
 
 def _share(names: np.ndarray, fold: int, folds: int, rng: np.random.Generator) -> set[str]:

@@ -184,6 +184,9 @@ def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -
         workloads.append(workload_of(row))
     log.info("%d rows left out: they are of other networks than their graphs", others)
     kept = frame.iloc[keep].reset_index(drop=True)
+    groups = kept.groupby(["gpu", "mode", "precision", "library"], dropna=False)
+    size = groups["gpu"].transform("size").to_numpy(dtype=float)
+    weight = size ** (BALANCE - 1.0)
     return Rows(
         frame=kept,
         keys=keys,
@@ -191,16 +194,9 @@ def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -
         seconds=kept.step_s.to_numpy(dtype=float),
         forward_s=kept.forward_s.to_numpy(dtype=float),
         backward_s=kept.backward_s.to_numpy(dtype=float),
-        weight=balanced(kept),
+        weight=weight / weight.mean() if len(weight) else weight,
         store=store,
     )
-
-
-def balanced(frame: pd.DataFrame) -> np.ndarray:
-    """Weights `(R,)` of rows, 1 on average; see `BALANCE`."""
-    groups = frame.groupby(["gpu", "mode", "precision", "library"], dropna=False)
-    weight = groups["gpu"].transform("size").to_numpy(dtype=float) ** (BALANCE - 1.0)
-    return weight / weight.mean() if len(weight) else weight
 
 
 def family_names(rows: Rows, chosen: np.ndarray) -> list[str]:

@@ -17,7 +17,6 @@ from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.network import TimeGNN
 from prenet_gnn.model.paired import PairedGNN
 from prenet_gnn.training.fit import Fitted, TrainConfig, fit
-from prenet_gnn.training.own import with_records
 from prenet_gnn.training.parallel import is_first
 from prenet_gnn.training.rows import Rows, family_names
 
@@ -39,8 +38,6 @@ class RunConfig:
             frameworks, where `model.setting_latents` asks for one.
         members: Networks in the ensemble, with seeds counted up from `train.seed`.
         intervals: Half-widths of 90% intervals by situation, from `experiments.accuracy`.
-        records: Files of `prenet measure` whose whole models join the rows, relative to the
-            settings' file.
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -48,7 +45,6 @@ class RunConfig:
     known: dict[str, Any] = field(default_factory=dict)
     members: int = 1
     intervals: dict[str, float] = field(default_factory=dict)
-    records: tuple[str, ...] = ()
 
     def general(self) -> ModelConfig:
         """Settings of the network for all devices, without its copy for known ones."""
@@ -65,7 +61,7 @@ class RunConfig:
         if unknown:
             raise ConfigError(
                 f"unknown settings: {', '.join(sorted(unknown))}. Allowed: model, train, known, "
-                "members, intervals, records."
+                "members, intervals."
             )
         try:
             return cls(
@@ -74,7 +70,6 @@ class RunConfig:
                 known=_known(data),
                 members=int(data.get("members", 1)),
                 intervals={str(k): float(v) for k, v in data.get("intervals", {}).items()},
-                records=tuple(str(path) for path in data.get("records", ())),
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"a setting has a wrong value: {error}.") from None
@@ -97,7 +92,6 @@ def load_config(
     if path is not None:
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
-            data["records"] = [str(path.parent / name) for name in data.get("records", ())]
         except OSError as error:
             raise ConfigError(f"cannot read '{path}': {error.strerror}.") from None
         except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
@@ -247,7 +241,7 @@ def run_training(
     settings = load_config(config, changes, seed)
     if output.exists() and not output.is_dir():
         raise ConfigError(f"'{output}' is a file: name a folder for the weights.")
-    rows = with_records(prepare_rows(data), settings.records)
+    rows = prepare_rows(data)
     operators = prepare_operators(data) if settings.train.operators_per_step else None
     everything = np.arange(len(rows))
     fitted: list[Fitted] = []
