@@ -65,7 +65,9 @@ def lower(nodes: Sequence[OpNode], precision: str) -> list[Lowered]:
     if policy(precision) != "amp":
         single = FULL_BYTES[precision]
         return [
-            Lowered(
+            _in_single(node, nodes)
+            if node.autocast == "single" and single == HALF
+            else Lowered(
                 tuple(_item(s, single) for s in node.input_specs),
                 tuple(_item(s, single) for s in node.output_specs),
             )
@@ -81,6 +83,22 @@ def lower(nodes: Sequence[OpNode], precision: str) -> list[Lowered]:
     return result
 
 
+def _in_single(node: OpNode, nodes: Sequence[OpNode]) -> Lowered:
+    """A call in float32 within a network in half precision; its inputs are converted for it."""
+    outside = tuple(
+        position
+        for position, (source, spec) in enumerate(zip(node.sources, node.input_specs, strict=True))
+        if spec.is_floating
+        and not (source.kind == "node" and nodes[source.node].autocast == "single")
+    )
+    return Lowered(
+        tuple(_item(s, SINGLE) for s in node.input_specs),
+        tuple(_item(s, SINGLE) for s in node.output_specs),
+        outside,
+        tuple(_item(node.input_specs[position], HALF) for position in outside),
+    )
+
+
 def _autocast(node: OpNode, stored: list[tuple[int, ...]], cast_params: set[str]) -> Lowered:
     given = [
         stored[source.node][source.slot] if source.kind == "node" else _item(spec, SINGLE)
@@ -89,6 +107,8 @@ def _autocast(node: OpNode, stored: list[tuple[int, ...]], cast_params: set[str]
     floating = [spec.is_floating for spec in node.input_specs]
     if node.autocast == "off":
         wanted = 0
+    elif node.autocast == "single":
+        wanted = SINGLE
     elif node.kind in AUTOCAST_HALF_KINDS:
         wanted = HALF
     elif node.kind in AUTOCAST_SINGLE_KINDS or node.op in AUTOCAST_SINGLE_OPS:

@@ -16,6 +16,7 @@ import torch
 from prenet_gnn.catalogue.spec import Hardware
 from prenet_gnn.checkpoint import Checkpoint, load_checkpoint
 from prenet_gnn.errors import CheckpointError, ConfigError, PreNetError
+from prenet_gnn.features.attention import computes_in_single
 from prenet_gnn.features.encode import Encoded, encode
 from prenet_gnn.features.template import Template, build_template, template_key
 from prenet_gnn.hardware import get_hardware
@@ -111,7 +112,8 @@ class Predictor:
         return result
 
     def _sample(self, graph: OpGraph, hardware: Hardware, workload: Workload) -> Sample:
-        encoded = encoded_graph(graph, workload.precision)
+        single = computes_in_single(workload.framework_version)
+        encoded = encoded_graph(graph, workload.precision, single)
         kind = format_of(hardware, workload.precision)
         latents = self.checkpoint.latents.indices(
             device_key(hardware.name, kind),
@@ -274,7 +276,8 @@ class Predictor:
 def _shares(
     graph: OpGraph, workload: Workload, node: np.ndarray, scale: float
 ) -> tuple[CallShare, ...]:
-    template = _template(graph, workload.precision)
+    single = computes_in_single(workload.framework_version)
+    template = _template(graph, workload.precision, single)
     billed = template.members >= 0
     seconds = np.zeros((len(graph.nodes), 2))
     np.add.at(seconds, template.origins[billed], node[template.members[billed]] * scale)
@@ -323,20 +326,24 @@ def _memory(graph: OpGraph, workload: Workload) -> MemoryEstimate:
     return estimate
 
 
-def _template(graph: OpGraph, precision: str) -> Template:
-    cache, key = _cache(graph), ("template", template_key(precision))
+def _template(graph: OpGraph, precision: str, single_attention: bool) -> Template:
+    cache, key = _cache(graph), ("template", template_key(precision), single_attention)
     if key not in cache:
-        cache[key] = build_template(graph, precision)
+        cache[key] = build_template(graph, precision, single_attention=single_attention)
     template: Template = cache[key]
     return template
 
 
-def encoded_graph(graph: OpGraph, precision: str) -> Encoded:
-    """The graph's arrays under a precision, computed once per graph."""
+def encoded_graph(graph: OpGraph, precision: str, single_attention: bool = True) -> Encoded:
+    """The graph's arrays under a precision, computed once per graph.
+
+    Attention outside of fused kernels computes in float32, as it does in the present PyTorch,
+    unless told otherwise.
+    """
     check_graph(graph)
-    cache, key = _cache(graph), ("encoded", precision)
+    cache, key = _cache(graph), ("encoded", precision, single_attention)
     if key not in cache:
-        template = _template(graph, precision)
+        template = _template(graph, precision, single_attention)
         if not len(template.nodes):
             raise PreNetError(
                 "the graph only makes views of its inputs: there is nothing to predict."

@@ -34,6 +34,12 @@ def _choose(field: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ConfigError(f"{field} '{value}' is not known.{hint} Allowed: {', '.join(allowed)}.")
 
 
+def version_in(framework: str) -> tuple[int, int] | None:
+    """Major and minor version in the name of a framework; None where there is none."""
+    match = re.match(r"(?:py)?torch[- ]?(\d+)\.(\d+)", framework)
+    return (int(match[1]), int(match[2])) if match else None
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One way to run a graph; batch, image and sequence sizes live in the graph.
@@ -110,6 +116,4 @@ class Workload:
     @property
     def framework_version(self) -> tuple[int, int] | None:
         """Major and minor version of PyTorch; None for a name without one, `torch-unknown` say."""
-        name = self.framework or DEFAULT_FRAMEWORK
-        match = re.match(r"(?:py)?torch[- ]?(\d+)\.(\d+)", name)
-        return (int(match[1]), int(match[2])) if match else None
+        return version_in(self.framework or DEFAULT_FRAMEWORK)

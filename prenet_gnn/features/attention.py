@@ -28,24 +28,43 @@ def eager_attention(graph: OpGraph) -> OpGraph:
     return _split_up(graph, lambda node: True)[0]
 
 
-def unfused_attention(graph: OpGraph) -> tuple[OpGraph, list[int]]:
+# From this version of PyTorch on such attention computes in float32 whatever its inputs
+# (`torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp`), and its softmax looks for rows that
+# are masked out altogether (`torch._safe_softmax`).
+SINGLE_SINCE = (2, 5)
+
+
+def computes_in_single(version: tuple[int, int] | None) -> bool:
+    """Whether attention outside of fused kernels computes in float32 under a PyTorch version."""
+    return version is not None and version >= SINGLE_SINCE
+
+
+def unfused_attention(graph: OpGraph, single: bool = False) -> tuple[OpGraph, list[int]]:
     """The graph with those attention calls split up that no fused kernel takes.
+
+    Args:
+        graph: Any graph.
+        single: They compute in float32; see `computes_in_single`.
 
     Returns:
         The graph, and for each of its calls the number of the call it comes from.
     """
-    made, origins = _split_up(graph, lambda node: len(node.tensor(0).shape) != FUSED_RANK)
+    made, origins = _split_up(
+        graph, lambda node: len(node.tensor(0).shape) != FUSED_RANK, safe=single
+    )
     if len(made.nodes) == len(graph.nodes):
         return graph, origins
     split = {origin for origin, parts in Counter(origins).items() if parts > 1}
     nodes = [
-        replace(node, autocast="off") if origin in split else node
+        replace(node, autocast="single" if single else "off") if origin in split else node
         for node, origin in zip(made.nodes, origins, strict=True)
     ]
     return made.replace(nodes=tuple(nodes)), origins
 
 
-def _split_up(graph: OpGraph, chosen: Callable[[OpNode], bool]) -> tuple[OpGraph, list[int]]:
+def _split_up(
+    graph: OpGraph, chosen: Callable[[OpNode], bool], *, safe: bool = False
+) -> tuple[OpGraph, list[int]]:
     if not any(_is_fused(node) and chosen(node) for node in graph.nodes):
         return graph, list(range(len(graph.nodes)))
     nodes: list[OpNode] = []
@@ -56,7 +75,7 @@ def _split_up(graph: OpGraph, chosen: Callable[[OpNode], bool]) -> tuple[OpGraph
             replace(s, node=moved[s.node]) if s.kind == "node" else s for s in node.sources
         )
         node = replace(node, index=len(nodes), sources=sources)
-        nodes.extend(_split(node) if _is_fused(node) and chosen(node) else [node])
+        nodes.extend(_split(node, safe) if _is_fused(node) and chosen(node) else [node])
         origins.extend([len(moved)] * (len(nodes) - len(origins)))
         moved[len(moved)] = len(nodes) - 1
     outputs = tuple(
@@ -70,7 +89,7 @@ def _is_fused(node: OpNode) -> bool:
     return node.kind == "attention" and len(node.input_specs) >= 3
 
 
-def _split(node: OpNode) -> list[OpNode]:
+def _split(node: OpNode, safe: bool) -> list[OpNode]:
     query, key, value = node.input_specs[:3]
     scores = TensorSpec((*query.shape[:-1], key.shape[-2]), query.dtype)
     keys = TensorSpec((*key.shape[:-2], key.shape[-1], key.shape[-2]), key.dtype)
@@ -104,11 +123,20 @@ def _split(node: OpNode) -> list[OpNode]:
         return Source("node", made[-1].index), out, node.differentiable and any(grads)
 
     q = call("mul.Tensor", "binary", [(node.sources[0], query, needs[0])], query, other=1.0)
-    score = call("matmul.default", "matmul", [q, (node.sources[1], keys, needs[1])], scores)
+    k = (node.sources[1], keys, needs[1])
+    if safe:
+        k = call("mul.Tensor", "binary", [k], keys, other=1.0)
+    score = call("matmul.default", "matmul", [q, k], scores)
     if len(node.input_specs) > 3:
         mask = (node.sources[3], node.input_specs[3], needs[3])
         score = call("add.Tensor", "binary", [score, mask], scores)
     weights = call("softmax.int", "softmax", [score], scores, dim=-1)
+    if safe:
+        plain = (weights[0], weights[1], False)
+        masked = call("isneginf.default", "unary", [plain], replace(scores, dtype="bool"))
+        rows = replace(scores, shape=(*scores.shape[:-1], 1), dtype="bool")
+        rows_masked = call("all.dim", "reduce", [masked], rows)
+        weights = call("where.self", "binary", [rows_masked, weights], scores)
     rate = node.attrs.get("dropout_p", 0.0)
     weights = call("dropout.default", "dropout", [weights], scores, p=rate, train=bool(rate))
     call("matmul.default", "matmul", [weights, (node.sources[2], value, needs[2])], node.output)

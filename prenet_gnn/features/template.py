@@ -133,15 +133,19 @@ def _signature(node: OpNode, low: Lowered, lies: tuple[Format, Format], fusion: 
     )
 
 
-def build_template(graph: OpGraph, precision: str, rounds: int = ROUNDS) -> Template:
+def build_template(
+    graph: OpGraph, precision: str, rounds: int = ROUNDS, single_attention: bool = False
+) -> Template:
     """Finds the classes of equal calls.
 
     Args:
         graph: Any graph.
         precision: A precision of `Workload`; all `amp_*` share a template.
         rounds: Message passing steps that must see equal neighbourhoods.
+        single_attention: Attention outside of fused kernels computes in float32; see
+            `features.attention.computes_in_single`.
     """
-    graph, origins = unfused_attention(graph)
+    graph, origins = unfused_attention(graph, single_attention)
     lowered = lower(graph.nodes, precision)
     feeds = _producers(graph)
     working = [node.index for node in graph.nodes if not is_free(node)]

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from prenet_gnn.data.keys import GraphKey, graph_path
+from prenet_gnn.features.attention import computes_in_single
 from prenet_gnn.features.encode import Encoded, encode
 from prenet_gnn.features.template import as_training, build_template, template_key
 from prenet_gnn.precision import policy
 from prenet_gnn.training.operators import LIBRARY as OPERATOR
 from prenet_gnn.training.operators import operator_graph
+from prenet_gnn.workload import version_in
 
 # Raise when features change: stored arrays of another version are not read.
-ENCODING_VERSION = "11"
+ENCODING_VERSION = "12"
 # Models of timm whose forward differs between training and inference: they are traced apart.
 OWN_TRAINING_GRAPH = ("distilled", "inception_v3", "levit")
 PARTS = tuple(f.name for f in fields(Encoded))
@@ -34,6 +36,7 @@ class EntryKey:
     graph: GraphKey
     precision: str
     batch_size: int  # 0 = as traced
+    single_attention: bool = False  # see `features.attention.computes_in_single`
 
 
 def entry_precision(precision: str) -> str:
@@ -41,6 +44,12 @@ def entry_precision(precision: str) -> str:
     return {"amp_fp16": "amp_fp16", "amp_bf16": "amp_fp16", "tf32": "fp32", "bf16": "fp16"}.get(
         precision, precision
     )
+
+
+def entry_key(graph: GraphKey, row: Any) -> EntryKey:
+    """What the graph of a row of `read_measurements` is encoded as."""
+    single = graph.attention == "sdpa" and computes_in_single(version_in(str(row.framework)))
+    return EntryKey(graph, entry_precision(str(row.precision)), int(row.batch_size), single)
 
 
 def base_key(key: GraphKey) -> GraphKey:
@@ -53,7 +62,7 @@ def base_key(key: GraphKey) -> GraphKey:
 
 
 def encode_graph(
-    key: GraphKey, wanted: Iterable[tuple[str, int]], folder: Path | None = None
+    key: GraphKey, wanted: Iterable[EntryKey], folder: Path | None = None
 ) -> list[Encoded]:
     """Encodes one cached graph for several precisions and batch sizes."""
     from prenet_gnn.data.graphs import load_graph
@@ -68,11 +77,14 @@ def encode_graph(
         graph = with_loss(as_training(graph))
     templates = {}
     result = []
-    for precision, batch_size in wanted:
-        name = template_key(precision)
+    for entry in wanted:
+        name = (template_key(entry.precision), entry.single_attention)
         if name not in templates:
-            templates[name] = build_template(graph, precision)
-        result.append(encode(templates[name], batch_size or graph.batch_size, precision))
+            templates[name] = build_template(
+                graph, entry.precision, single_attention=entry.single_attention
+            )
+        batch_size = entry.batch_size or graph.batch_size
+        result.append(encode(templates[name], batch_size, entry.precision))
     return result
 
 
@@ -84,7 +96,7 @@ def _encode_many(
     failed: dict[GraphKey, str] = {}
     for graph, entries in jobs:
         try:
-            made.extend(encode_graph(graph, [(e.precision, e.batch_size) for e in entries], folder))
+            made.extend(encode_graph(graph, entries, folder))
             keys.extend(entries)
         except Exception as error:
             failed[graph] = f"{type(error).__name__}: {error}"
@@ -127,6 +139,15 @@ class Store:
         self.entries.update(zip(keys, made, strict=True))
         self.failed.update(failed)
 
+    def shared(self, key: EntryKey) -> EntryKey:
+        """The key of older attention where that has the same arrays, so that rows share them."""
+        older = replace(key, single_attention=False)
+        if older == key or older not in self.entries:
+            return key
+        mine, its = self.entries[key], self.entries[older]
+        same = all(np.array_equal(getattr(mine, part), getattr(its, part)) for part in PARTS)
+        return older if same else key
+
     def save(self, path: Path) -> None:
         """Writes all entries to one `.npz` without pickles, whole or not at all."""
         keys = list(self.entries)
@@ -141,6 +162,7 @@ class Store:
                             (
                                 k.graph.library, k.graph.model, k.graph.image_size, k.graph.seq_len,
                                 k.graph.mode, k.graph.attention, k.precision, k.batch_size,
+                                int(k.single_attention),
                             ),
                         )
                     )
@@ -175,10 +197,12 @@ class Store:
                 return store
             columns = {part: _slices(data, part) for part in PARTS}
             for i, text in enumerate(data["graphs"]):
-                *graph, precision, batch = str(text).split("\t")
+                *graph, precision, batch, single = str(text).split("\t")
                 key = GraphKey(graph[0], graph[1], int(graph[2]), int(graph[3]), *graph[4:])
                 parts = {part: columns[part][i] for part in PARTS}
-                store.entries[EntryKey(key, precision, int(batch))] = Encoded(**parts)
+                store.entries[EntryKey(key, precision, int(batch), single == "1")] = Encoded(
+                    **parts
+                )
         return store
 
 

@@ -18,7 +18,7 @@ from prenet_gnn.features.schema import OPERATORS
 from prenet_gnn.hardware import get_hardware
 from prenet_gnn.model.batch import Sample
 from prenet_gnn.model.device import device_vector, format_of, run_vector
-from prenet_gnn.training.encoding import EntryKey, Store, entry_precision
+from prenet_gnn.training.encoding import EntryKey, Store, entry_key
 from prenet_gnn.training.latents import Latents, device_key, framework_key, host_key
 from prenet_gnn.workload import Workload
 
@@ -173,9 +173,10 @@ def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -
     """
     keys, workloads, keep, others = [], [], [], 0
     for position, (row, key) in enumerate(zip(frame.itertuples(), graph_keys, strict=True)):
-        entry = EntryKey(key, entry_precision(str(row.precision)), int(row.batch_size))  # type: ignore[arg-type]
+        entry = entry_key(key, row)  # type: ignore[arg-type]
         if entry not in store.entries:
             continue
+        entry = store.shared(entry)
         if _is_other_network(row, store.entries[entry]):
             others += 1
             continue

@@ -129,7 +129,7 @@ def prepare_rows(data: str | Path | None, *, workers: int = 2, progress: bool = 
     from prenet_gnn.data.graphs import build_cache
     from prenet_gnn.data.keys import cache_root, graph_requests
     from prenet_gnn.data.tables import find_data_dir, read_measurements, training_rows
-    from prenet_gnn.training.encoding import EntryKey, Store, base_key, entry_precision
+    from prenet_gnn.training.encoding import Store, base_key, entry_key
     from prenet_gnn.training.rows import load_rows
 
     where = find_data_dir(data)
@@ -139,10 +139,7 @@ def prepare_rows(data: str | Path | None, *, workers: int = 2, progress: bool = 
     path = cache_root() / ENCODED
     store = Store.load(path)
     known = len(store.entries)
-    store.fill(
-        EntryKey(k, entry_precision(str(p)), int(b))
-        for k, p, b in zip(keys, frame.precision, frame.batch_size, strict=True)
-    )
+    store.fill(entry_key(k, row) for k, row in zip(keys, frame.itertuples(), strict=True))
     if len(store.entries) > known:
         store.save(path)
     rows = load_rows(frame, keys, store)
