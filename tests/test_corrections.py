@@ -1,7 +1,5 @@
 """What the network may correct, and which ways to run a graph look alike to it."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -22,7 +20,7 @@ from tracing.vocab import KINDS
 
 def test_no_correction_takes_a_pass_over_memory_beyond_its_limit():
     net = TimeGNN(ModelConfig(hidden=16, head_hidden=16, layers=1, device_hidden=8)).eval()
-    layers = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU())
+    layers = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Linear(6, 4))
     graph, device = trace(layers, (torch.zeros(4, 3, 8, 8),)), get_hardware("Tesla T4")
     workload = Workload(precision="fp32")
     encoded = encode(build_template(graph, "fp32", 2), graph.batch_size, "fp32")
@@ -34,10 +32,14 @@ def test_no_correction_takes_a_pass_over_memory_beyond_its_limit():
         calls = spread(data)
         compute, memory, kernel = net._device_terms(calls)
     names = [KINDS[i] for i in calls.kind]
-    assert {"conv", "batch_norm", "activation"} <= set(names)
-    passes = torch.tensor([name in PASSES for name in names])[:, None]
-    largest = torch.where(passes, math.exp(1.2), math.exp(3.0))
-    expected = (compute + kernel) * math.exp(3.0) + memory * largest
+    assert {"conv", "batch_norm", "activation", "linear"} <= set(names)
+
+    def largest(names_bounded, bounded):
+        found = [bounded if name in names_bounded else 3.0 for name in names]
+        return torch.tensor(found)[:, None].exp()
+
+    expected = compute * largest(("linear",), 1.2) + memory * largest(PASSES, 1.2)
+    expected += kernel * largest(PASSES, 1.6)
     working = calls.work[:, 4:6] > 0
     assert seconds[working].numpy() == pytest.approx(expected[working].numpy(), rel=1e-4)
 
@@ -52,3 +54,21 @@ def test_autocast_is_half_precision_to_the_network(name):
     assert flags == {"fp16": 1, "bf16": 1, "amp_fp16": 1, "amp_bf16": 1, "fp32": 0}
     autocast, plain = (run_vector(Workload(precision=p), device) for p in ("amp_fp16", "fp16"))
     assert (autocast == plain).all()
+
+
+def test_newer_devices_sit_in_faster_machines_if_the_network_says_so():
+    net = TimeGNN(ModelConfig(hidden=16, head_hidden=16, layers=1, device_hidden=8)).eval()
+    graph, workload = trace(nn.Linear(4, 4), (torch.zeros(2, 4),)), Workload(precision="fp32")
+    encoded = encode(build_template(graph, "fp32", 2), graph.batch_size, "fp32")
+
+    def host(name):
+        device = get_hardware(name)
+        vectors = device_vector(device, "fp32"), run_vector(workload, device)
+        with torch.no_grad():
+            return float(net(collate([Sample(encoded, *vectors, workload)])).host)
+
+    old, new = "Tesla P100-PCIE-16GB", "NVIDIA GeForce RTX 4090"  # 2016, 2022
+    assert host(old) == pytest.approx(host(new))
+    with torch.no_grad():
+        net.host_year.fill_(-0.8)
+    assert host(old) > 1.2 * host(new)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,26 @@ def rows():
     return made_up_rows()
 
 
+def test_what_one_chip_alone_tells_of_a_framework_is_the_chips_own(rows):
+    def frameworks(*pairs):
+        chosen = rows.only(np.arange(len(pairs)))
+        chosen.frame["gpu"] = [gpu for gpu, _ in pairs]
+        chosen.workloads = [
+            replace(workload, framework=f"torch-{version}")
+            for workload, (_, version) in zip(chosen.workloads, pairs, strict=True)
+        ]
+        found = chosen.latents(range(len(chosen)))
+        assert len(found.hosts) == len(set(pairs))
+        return [name.split("|")[0] for name in found.frameworks]
+
+    t4, v100 = "Tesla T4", "Tesla V100-PCIE-32GB"
+    assert frameworks((t4, "2.1"), (v100, "2.4")) == []
+    assert frameworks((t4, "2.4"), (v100, "2.4")) == ["torch-2.4"]
+    # versions on one chip can be compared, and cards of one chip are one
+    assert frameworks((t4, "2.1"), (t4, "2.4"), (v100, "2.9")) == ["torch-2.1", "torch-2.4"]
+    assert frameworks((v100, "2.4"), ("Tesla V100-SXM2-16GB", "2.4")) == []
+
+
 def test_twelve_rows_are_memorised(rows):
     config = TrainConfig(
         epochs=300, rows_per_epoch=0, batch_size=12, latent_dropout=0.0, learning_rate=0.01
@@ -109,6 +130,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(rows, tmp_path):
 SHARED = TrainConfig(epochs=3, rows_per_epoch=0, batch_size=5, operators_per_step=4)
 WORKER = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from test_training import EMPTY, SHARED, SMALL, fit, made_up_rows, save
