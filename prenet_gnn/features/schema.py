@@ -95,8 +95,8 @@ NUMBERS = (
     "differentiable", "needs_input_grad", "needs_weight_grad", "training", "rank", "item_in",
     "item_out", "casts", "log_intensity", "log_channels", "small_channels", "dilation",
     "last_in_plain", "converts_in_plain", "last_in_last", "converts_in_last", "taps", "per_sample",
-    "group_power_of_2", "groups_by_16", "pad_rows_128", "pad_cols_32", "pad_cols_64", "pad_cols_128",
-    "pad_inner_32", "log_space", "width_by_4", "width_by_8", "channels_by_8",
+    "group_power_of_2", "groups_by_16", "pad_rows_128", "pad_cols_32", "pad_cols_64",
+    "pad_cols_128", "pad_inner_32", "log_space", "width_by_4", "width_by_8", "channels_by_8",
     "beyond_32_bit", "fused_reads", "fused_share",
 )  # fmt: skip
 WIDTH = len(KINDS) + len(NUMBERS)

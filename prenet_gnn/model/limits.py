@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from tracing.vocab import KINDS
 
@@ -38,3 +39,19 @@ def correction_limits() -> Tensor:
     limits[[KINDS.index(kind) for kind in PRODUCTS], ARITHMETIC] = MAX_ARITHMETIC_LOG
     limits[[KINDS.index(kind) for kind in MIXING], MEMORY] = MAX_MIXING_LOG
     return limits
+
+
+def effort(scale: Tensor, data: Data) -> Tensor:
+    """How much a network corrects, `(G,)`: mean square of its corrections in the timed passes.
+
+    Where a correction moves no measured time, rows do not tell how large it is, and it has no
+    reason to be large; in an unseen network it may move a lot.
+
+    Args:
+        scale: Corrections of every call of every row, `(M, 8)`, logarithms.
+        data: The batch after `model.spread.spread`.
+    """
+    timed = data.phases[:, [0, 2]].repeat(1, OUTPUTS // 2)
+    square = (scale.square() * timed[data.batch]).mean(dim=-1)
+    calls = torch.bincount(data.batch, minlength=len(timed)).clamp(min=1)
+    return torch.zeros(len(timed)).index_add_(0, data.batch, square) / calls
