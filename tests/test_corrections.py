@@ -72,24 +72,3 @@ def test_newer_devices_sit_in_faster_machines_if_the_network_says_so():
     with torch.no_grad():
         net.host_year.fill_(-0.8)
     assert host(old) > 1.2 * host(new)
-
-
-def test_only_corrections_of_timed_passes_count_as_effort():
-    net = TimeGNN(ModelConfig(hidden=16, head_hidden=16, layers=1, device_hidden=8)).eval()
-    graph, device = trace(nn.Linear(4, 4), (torch.zeros(2, 4),)), get_hardware("Tesla T4")
-    encoded = encode(build_template(graph, "fp32", 2), graph.batch_size, "fp32")
-
-    def effort(**how):
-        workload = Workload(precision="fp32", **how)
-        vectors = device_vector(device, "fp32"), run_vector(workload, device)
-        with torch.no_grad():
-            return float(net(collate([Sample(encoded, *vectors, workload)])).effort)
-
-    assert effort() == effort(mode="infer") == 0
-    with torch.no_grad():
-        net.head[-1].bias.copy_(torch.tensor([0.5, 2.0] + [0.0] * 6))  # forward, backward
-    limit = torch.full((2,), 1.2)  # a linear layer's; that of the loss is 3
-    forward, backward = (limit * torch.tanh(torch.tensor([0.5, 2.0]) / limit)).tolist()
-    assert effort(mode="infer") < effort()
-    assert forward**2 / 8 == pytest.approx(effort(mode="infer"), rel=0.1)
-    assert (forward**2 + backward**2) / 8 <= effort() <= (0.25 + 4.0) / 8

@@ -12,7 +12,6 @@ from test_training import made_up_rows
 from torch import nn
 
 from experiments.early_fp64 import LIMITS, limits, terms
-from experiments.grouped import layouts, work_of_groups
 from experiments.leftover import chosen_calls, leftover
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.features.encode import encode
@@ -81,47 +80,3 @@ def test_what_others_leave_is_the_time_of_the_chosen_calls() -> None:
     assert table["TFLOP/s"] == pytest.approx(flops / table["share"] / 1e12)
     with pytest.raises(PreNetError, match="narrow-groups"):
         leftover(one, np.array([0]), fitted, "narrow-groups")
-
-
-def test_groups_with_kernels_of_their_own_are_told_apart() -> None:
-    def work(groups: int, width: int) -> tuple[float, float]:
-        conv = nn.Conv2d(groups * width, groups * width, 3, groups=groups)
-        graph = trace(conv.eval(), (torch.zeros(8, groups * width, 8, 8),), loss="none")
-        return work_of_groups(encode(build_template(graph, "fp32"), 8, "fp32"))
-
-    taps = 8 * 6 * 6 * 9  # positions of all samples times the kernel
-    for groups, width in ((32, 4), (48, 8), (16, 16), (64, 32)):
-        assert work(groups, width) == (pytest.approx(2 * taps * groups * width, rel=0.02), 0)
-    for groups, width in ((18, 16), (32, 64), (8, 8), (32, 24)):
-        assert work(groups, width) == (0, pytest.approx(2 * taps * groups * width, rel=0.02))
-    assert work(32, 1) == (0, 0)  # depthwise
-    assert work(1, 8) == (0, 0)
-
-
-def test_layouts_of_networks_with_both_sorts_of_groups() -> None:
-    rows = made_up_rows()
-    entries = {}
-    for name, groups in (("own", 32), ("others", 18)):
-        conv = nn.Conv2d(groups * 8, groups * 8, 3, groups=groups).eval()
-        graph = trace(conv, (torch.zeros(8, groups * 8, 8, 8),), loss="none")
-        entries[name] = encode(build_template(graph, "fp32"), 8, "fp32")
-    frame = rows.frame.iloc[:4].assign(
-        model=["own", "own", "others", "others"],
-        channels_last=[False, True] * 2,
-        gpu=V100,
-        image_size=8,
-        batch_size=[8, 16, 8, 8],
-    )
-    keys = [EntryKey(replace(rows.keys[0].graph, model=m), "fp32", 8) for m in frame["model"]]
-    rows.store.entries.update(
-        {key: entries[m] for key, m in zip(keys, frame["model"], strict=True)}
-    )
-    seconds = np.array([1.0, 1.6, 1.0, 2.5])
-    made = replace(rows, frame=frame, keys=keys, workloads=rows.workloads[:4], seconds=seconds)
-    table = layouts(made, V100, "train").set_index("others")
-    assert table.loc[False, "median"] == pytest.approx(0.8)
-    assert table.loc[True, "median"] == pytest.approx(2.5)
-    with pytest.raises(PreNetError, match="both layouts"):
-        layouts(made.only(np.array([0, 2])), V100, "train")
-    with pytest.raises(PreNetError, match="grouped"):
-        layouts(made, V100, "infer")

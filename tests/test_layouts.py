@@ -16,10 +16,9 @@ from prenet_gnn.model.batch import collate
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import RUN
 from prenet_gnn.model.network import TimeGNN
-from prenet_gnn.model.spread import spread, visible
+from prenet_gnn.model.spread import spread
 from prenet_gnn.model.wide import PER_CLOCK
 from tracing import trace
-from tracing.vocab import KINDS
 
 CARD, CPU = "NVIDIA GeForce RTX 3090", "Intel Core i9-10940X"
 
@@ -192,35 +191,3 @@ def test_compilers_convert_formats_on_the_way():
     assert product == 12 + 6
     assert encoded.numbers[2, share] == pytest.approx(6 / 18)  # softmax writes halves itself
     assert not sample(graph, "fp16", CARD).encoded.numbers[:, share].any()
-
-
-@pytest.mark.parametrize(
-    ("groups", "width", "slow"), [(32, 8, 0), (18, 8, 1), (32, 64, 1), (32, 1, 0), (1, 8, 0)]
-)
-def test_groups_without_kernels_of_their_own_are_slow_in_channels_last(groups, width, slow):
-    channels = groups * width
-    conv = nn.Conv2d(channels, channels, 3, groups=groups, padding=1)
-    net = TimeGNN(ModelConfig(hidden=16, layers=0)).eval()
-
-    def seconds(hardware=CARD, **how):
-        graph = convolutions(conv, mode="train", size=32)
-        data = collate([sample(graph, hardware=hardware, **how)])
-        with torch.no_grad():
-            times = net(data)
-        number = int((data.x[:, KINDS.index("conv")] > 0).nonzero()[0])
-        return times.node[number]
-
-    plain, last = seconds(), seconds(channels_last=True)
-    assert bool((last > 1.05 * plain).all()) is bool(slow)
-    if slow:
-        assert (last - plain)[1] > 3 * (last - plain)[0]
-        with torch.no_grad():
-            net.groups_log -= 20
-        assert seconds(channels_last=True).numpy() == pytest.approx(seconds().numpy(), rel=1e-3)
-    assert seconds(CPU, channels_last=True).tolist() == seconds(CPU).tolist()
-
-
-def test_the_graph_network_does_not_see_which_groups_have_kernels():
-    x = torch.ones(2, WIDTH)
-    hidden = len(KINDS) + NUMBERS.index("groups_by_16")
-    assert (visible(x) == 0).nonzero().tolist() == [[0, hidden], [1, hidden]]

@@ -16,8 +16,8 @@ from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
 from prenet_gnn.model.limits import MAX_LOG, OUTPUTS, correction_limits, effort
 from prenet_gnn.model.loops import loop_seconds
-from prenet_gnn.model.spread import spread, visible
-from prenet_gnn.model.wide import SLOW_START, START, slow_groups, wide_inverse_rate
+from prenet_gnn.model.spread import spread
+from prenet_gnn.model.wide import START, wide_inverse_rate
 from tracing.vocab import KINDS
 
 # Kinds whose arithmetic is billed at a rate of its own.
@@ -89,10 +89,6 @@ class TimeGNN(nn.Module):
     host's dispatch overlap, so the larger of the two decides (a smooth maximum).
     """
 
-    class_of_kind: Tensor
-    limit: Tensor
-    hidden_names: Tensor
-
     def __init__(self, config: ModelConfig) -> None:
         """Starts as a plain roofline model: all corrections are zero."""
         super().__init__()
@@ -119,16 +115,17 @@ class TimeGNN(nn.Module):
             nn.SiLU(),
             nn.Linear(config.device_hidden, 4),
         )
-        for parameter in (*self.head[-1].parameters(), *self.device_head[-1].parameters()):
-            nn.init.zeros_(parameter)
+        for net in (self.head, self.device_head):
+            for parameter in net[-1].parameters():
+                nn.init.zeros_(parameter)
         # flags that no row has set must not move anything
         nn.init.zeros_(self.run_film.weight)
         self.rate_logits = nn.Parameter(torch.full((formats, classes, 3), math.log(1 / 3)))
         self.old_fp64_log = nn.Parameter(torch.zeros(classes))
         self.wide_log = nn.Parameter(torch.tensor(START))
-        self.groups_log = nn.Parameter(torch.tensor(SLOW_START))
-        for name in ("tf32", "half_matrix"):
-            self.rate_logits.data[FORMATS.index(name), GROUPED] += math.log(MATRIX_OVER_PLAIN)
+        with torch.no_grad():
+            for name in ("tf32", "half_matrix"):
+                self.rate_logits[FORMATS.index(name), GROUPED] += math.log(MATRIX_OVER_PLAIN)
         self.memory_log = nn.Parameter(torch.full((formats,), math.log(1.2)))
         self.issue_logit = nn.Parameter(torch.full((formats,), ISSUE_LOGIT))
         self.kernel_log = nn.Parameter(torch.zeros(formats))
@@ -161,9 +158,12 @@ class TimeGNN(nn.Module):
         for number, kinds in enumerate(CLASSES):
             index[[KINDS.index(kind) for kind in kinds]] = number
         self.register_buffer("class_of_kind", index)
+        self.class_of_kind: Tensor
         self.register_buffer("limit", correction_limits(), persistent=False)
+        self.limit: Tensor
         # operators whose names it does not look at
         self.register_buffer("hidden_names", torch.zeros(len(OPERATORS) + 1, dtype=torch.bool))
+        self.hidden_names: Tensor
 
     def embed(self, data: Data) -> Tensor:
         """Embeddings of all calls, `(N, H)`; neither device nor way to run enters.
@@ -174,7 +174,7 @@ class TimeGNN(nn.Module):
         if self.training and self.config.operator_dropout:
             hidden = torch.rand(len(name), device=name.device) < self.config.operator_dropout
             name = torch.where(hidden, 0, name)
-        x = self.encoder(torch.cat([visible(data.x), self.operator(name)], dim=-1))
+        x = self.encoder(torch.cat([data.x, self.operator(name)], dim=-1))
         for conv in self.convs:
             x = conv(x, data.edge_index, data.edge_attr)
         embedded: Tensor = self.dropout(x)
@@ -193,7 +193,7 @@ class TimeGNN(nn.Module):
         scale = limit * torch.tanh(self.head(h) / limit)
         compute, memory, kernel = self._device_terms(data)
         if not self.config.use_prior:
-            compute = memory = torch.full_like(compute, 1e-4)
+            compute, memory = torch.ones_like(compute) * 1e-4, torch.ones_like(memory) * 1e-4
         compute, memory = compute * scale[:, :2].exp(), memory * scale[:, 2:4].exp()
         kernel = kernel * scale[:, 4:6].exp()
         node = compute + memory + kernel
@@ -240,7 +240,6 @@ class TimeGNN(nn.Module):
         latent, specs = self._latents(data), self._specs(device)
         framework = self._framework(data)
         inverse = wide_inverse_rate(data, self._inverse_rate(data, number), self.wide_log)
-        inverse = inverse + slow_groups(data, self.groups_log)
         adjust = latent[:, 0] + framework[:, 2] + specs @ self.spec_slopes[0]
         compute = data.work[:, :2] * inverse * adjust[batch, None].exp()
         if self.config.use_fill:
@@ -266,7 +265,8 @@ class TimeGNN(nn.Module):
     def _per_kernel(self, device: Tensor, latent: Tensor) -> Tensor:
         """Logarithm of a kernel's fixed time over `KERNEL_S`: `(G,)`."""
         clock = device[:, DEVICE.index("log_clock")] - math.log(KERNEL_CLOCK_HZ)
-        return self.kernel_log[device[:, 13].long()] - self.kernel_clock * clock + latent[:, 2]
+        log: Tensor = self.kernel_log[device[:, 13].long()] - self.kernel_clock * clock
+        return log + latent[:, 2]
 
     def _loops(self, data: Data) -> Tensor:
         """Seconds of loops within kernels `(M, 2)`; corrections would have to extrapolate."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -13,19 +12,7 @@ from tracing.vocab import KINDS
 COLUMN = {name: len(KINDS) + place for place, name in enumerate(NUMBERS)}
 GROUPED_COLUMNS = slice(COLUMN["is_depthwise"], COLUMN["is_grouped"] + 1)
 LAST_COLUMNS = [COLUMN["last_in_plain"], COLUMN["last_in_last"], COLUMN["converts_in_last"]]
-OWN = COLUMN["groups_by_16"]
 FUSED_COLUMNS = slice(COLUMN["fused_reads"], COLUMN["fused_share"] + 1)
-
-
-def visible(x: Tensor) -> Tensor:
-    """What the graph network sees of the columns of calls `(N, WIDTH)`.
-
-    Which groups have kernels of their own matters in one layout alone (`model.wide`). Seen in all
-    of them it told families apart, and RegNet held out was worse off in the plain layout.
-    """
-    seen = torch.ones(x.shape[-1])
-    seen[OWN] = 0.0
-    return x * seen
 
 
 def _winograd(x: Tensor) -> Tensor:
@@ -60,7 +47,6 @@ def spread(data: Data) -> Data:
             take
         ],
         wide=_wide(data.x)[take],
-        slow_groups=((data.x[:, COLUMN["is_grouped"]] > 0) & (data.x[:, OWN] == 0))[take],
         lies_last=data.x[:, LAST_COLUMNS][take],
         kind=data.x[:, : len(KINDS)].argmax(dim=-1)[take],
         work=data.work[take],
