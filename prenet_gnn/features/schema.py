@@ -95,17 +95,14 @@ NUMBERS = (
     "differentiable", "needs_input_grad", "needs_weight_grad", "training", "rank", "item_in",
     "item_out", "casts", "log_intensity", "log_channels", "small_channels", "dilation",
     "last_in_plain", "converts_in_plain", "last_in_last", "converts_in_last", "taps", "per_sample",
-    "group_power_of_2", "groups_by_16", "pad_rows_128", "pad_cols_32", "pad_cols_64",
-    "pad_cols_128", "pad_inner_32", "log_space", "width_by_4", "width_by_8", "channels_by_8",
+    "group_power_of_2", "pad_rows_128", "pad_cols_32", "pad_cols_64", "pad_cols_128",
+    "pad_inner_32", "log_space", "width_by_4", "width_by_8", "channels_by_8",
     "beyond_32_bit", "fused_reads", "fused_share",
 )  # fmt: skip
 WIDTH = len(KINDS) + len(NUMBERS)
 # Kinds that `shape_of` describes as one matrix product.
 PRODUCTS = ("conv", "conv_transpose", "linear", "matmul", "attention")
 _KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
-# Channels per group, and what divides the number of groups, of convolutions for which cuDNN has
-# channels-last kernels of their own (see `_grouping`).
-OWN_WIDTHS, OWN_GROUPS = (4, 8, 16, 32), 16
 # Elements from which on kernels need 64-bit indices, or PyTorch splits the batch.
 INT32 = 2**31
 
@@ -177,20 +174,14 @@ def _grouping(node: OpNode, shape: Shape) -> list[float]:
     """Of a grouped convolution: multiply-adds per output, whether each sample has its own kernel.
 
     The third says whether groups are 2, 4, 8, ... channels wide: others took two to three times as
-    long for their FLOPs in channels-last inference on the RTX 3090 (RegNet beside ResNeXt). The
-    fourth says whether 16, 32, 48, ... groups are 4, 8, 16 or 32 channels wide. In channels-last
-    training there, 115 networks of timm with grouped convolutions show that only these are as fast
-    as in the plain layout under PyTorch 1.11 (`python -m experiments.grouped`).
+    long for their FLOPs in channels-last inference on the RTX 3090 (RegNet beside ResNeXt).
     """
     if node.kind not in ("conv", "conv_transpose"):
-        return [0.0, 0.0, 0.0, 0.0]
+        return [0.0, 0.0, 0.0]
     grouped = shape.batch > 1
     per_sample = grouped and len(node.sources) > 1 and node.sources[1].kind != "param"
     even = grouped and shape.cols > 1 and shape.cols & (shape.cols - 1) == 0
-    own = grouped and shape.cols in OWN_WIDTHS and shape.batch % OWN_GROUPS == 0
-    return [
-        grouped * math.log2(max(shape.inner, 1)) / 8.0, float(per_sample), float(even), float(own),
-    ]  # fmt: skip
+    return [grouped * math.log2(max(shape.inner, 1)) / 8.0, float(per_sample), float(even)]
 
 
 def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float, s: Shape) -> list[float]:

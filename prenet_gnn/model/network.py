@@ -14,7 +14,7 @@ from prenet_gnn.model.batch import FLOORS
 from prenet_gnn.model.config import ModelConfig
 from prenet_gnn.model.device import DEVICE, FORMATS, RUN
 from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.limits import MAX_LOG, OUTPUTS, correction_limits, effort
+from prenet_gnn.model.limits import MAX_LOG, OUTPUTS, correction_limits
 from prenet_gnn.model.loops import loop_seconds
 from prenet_gnn.model.spread import spread
 from prenet_gnn.model.wide import START, wide_inverse_rate
@@ -66,7 +66,7 @@ class Times(NamedTuple):
 
     Shapes:
         `node (M, 2)`, forward and backward of one call of every class of every row; all others
-        `(G,)`. `effort` has no unit; see `limits.effort`.
+        `(G,)`.
     """
 
     total: Tensor
@@ -79,7 +79,6 @@ class Times(NamedTuple):
     loss: Tensor
     zero_grad: Tensor
     copy: Tensor
-    effort: Tensor
 
 
 class TimeGNN(nn.Module):
@@ -201,7 +200,7 @@ class TimeGNN(nn.Module):
             node = node * self._device_correction(h, data, compute, memory, kernel).exp()
         if self.config.use_prior:
             node = (node + self._loops(data)) * (data.work[:, 4:6] > 0)
-        return self._sum(data, node, scale)
+        return self._sum(data, node, scale[:, 6:8].exp())
 
     def _latents(self, data: Data) -> Tensor:
         return _look_up(self.device_latent, data.latents[:, 0])
@@ -315,19 +314,21 @@ class TimeGNN(nn.Module):
         length = torch.log10((compute + memory + 1e-9) / (kernel + 1e-9)) / 3.0
         numbers = [waves[:, None], cache[:, None], bound, back, length]
         out = self.device_head(torch.cat([h, *numbers], dim=-1))
-        return MAX_LOG * torch.tanh(out[:, :2] / MAX_LOG)
+        correction: Tensor = MAX_LOG * torch.tanh(out[:, :2] / MAX_LOG)
+        return correction
 
-    def _sum(self, data: Data, node: Tensor, scale: Tensor) -> Times:
+    def _sum(self, data: Data, node: Tensor, call_scale: Tensor) -> Times:
         graphs, batch = len(data.device), data.batch
 
         def total(values: Tensor) -> Tensor:
             zeros = torch.zeros(graphs, *values.shape[1:], dtype=values.dtype)
             return zeros.index_add_(0, batch, values)
 
-        kind, weighted = data.kind, node * data.count[:, None]
-        is_loss = (kind == LOSS_COLUMN)[:, None].float()
+        is_loss = (data.kind == LOSS_COLUMN)[:, None].float()
+        weighted = node * data.count[:, None]
         by_phase, loss = total(weighted * (1 - is_loss)), total(weighted * is_loss)
-        calls = data.work[:, 6:8] * self.kind_calls[:, kind].t().exp() * scale[:, 6:8].exp()
+        kind = data.kind
+        calls = data.work[:, 6:8] * self.kind_calls[:, kind].t().exp() * call_scale
         calls = total(calls * data.count[:, None])
         step, phases, device = data.step, data.phases, data.device
         kernel = KERNEL_S * self._per_kernel(device, self._latents(data)).exp()
@@ -363,7 +364,6 @@ class TimeGNN(nn.Module):
             loss=loss[:, 0],
             zero_grad=zero,
             copy=copy,
-            effort=effort(scale, data),
         )
 
     def _host(self, data: Data, calls: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ _LIMITS: Limits = {
     **dict.fromkeys(
         ("weight_decay", "latent_penalty", "spec_penalty", "correction_penalty",
          "operator_weight", "host_floor", "version_penalty", "framework_penalty",
-         "setting_penalty", "effort_penalty"),
+         "setting_penalty"),
         (0.0, 1e6),
     ),
 }  # fmt: skip
@@ -77,7 +77,6 @@ class TrainConfig:
         framework_penalty: Squared penalty on what a framework changes in the device's times; larger
             than that on device latents: what one device shows must not pass for its framework's.
         setting_penalty: Squared penalty on latents of known settings.
-        effort_penalty: Penalty on the mean square of all corrections; see `model.limits.effort`.
         fewest_families: Once a network is fitted, it is blind to names of operators that fewer
             families of training use, and so is its copy from the start; 0 hides none. All names
             are hidden at times in training (`model.operator_dropout`).
@@ -104,7 +103,6 @@ class TrainConfig:
     version_penalty: float = 2e-3
     framework_penalty: float = 0.1
     setting_penalty: float = 1e-3
-    effort_penalty: float = 0.0
     fewest_families: int = 6
     latent_dropout: float = 0.1
     rows_per_graph: int = 1
@@ -275,7 +273,6 @@ def fit(
             with fabric.no_backward_sync(model, enabled=fabric.world_size > 1):
                 times = model(data)
                 each = loss_of(times, targets_of(rows, part[mine]))
-                each = each + config.effort_penalty * times.effort[: len(each)]
                 loss = step_mean(fabric, each * weights[mine], len(part))
                 losses.append(float(loss.detach()))
                 if alone is not None:
