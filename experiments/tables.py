@@ -181,6 +181,33 @@ def devices_markdown(folder: Path = RESULTS) -> str:
     return _table("left out", [line for _, line in sorted(ordered, key=lambda pair: -pair[0])])
 
 
+def held_out_markdown(results: Sequence[dict[str, Any]]) -> str:
+    """What the error of every device is made of where a fold holds it out; the worst first.
+
+    Bias and spread are mean and standard deviation of the logarithm of predicted over measured, of
+    all rows that `experiments.accuracy` lists (groups of five rows or more), averaged over seeds.
+    """
+    groups: dict[str, list[tuple[float, dict[str, Any]]]] = {}
+    for fold in by_fold(results):
+        for result in fold:
+            for row in result["details"]["unseen-device"]["by_device"]:
+                groups.setdefault(row["gpu"], []).append((row["rows"] / len(fold), row))
+    lines = []
+    for name, parts in groups.items():
+        weights = np.array([weight for weight, _ in parts])
+        mape, bias, spread = (
+            np.array([row[key] for _, row in parts]) for key in ("mape", "bias", "spread")
+        )
+        error, mean = np.average(mape, weights=weights), np.average(bias, weights=weights)
+        within = np.sqrt(np.average(spread**2 + (bias - mean) ** 2, weights=weights))
+        line = f"| {name} | {weights.sum():.0f} | {error:.1%} | {mean:+.2f} | {within:.2f} |"
+        lines.append((error, line))
+    ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
+    return "\n".join(
+        ["| held out | rows | MAPE | bias | spread |", "|---|---|---|---|---|", *ordered]
+    )
+
+
 def _line(title: str, scores: dict[str, Any], results: Sequence[dict[str, Any]], split: str) -> str:
     roofline = over_seeds(results, split, "roofline")["mape"]
     return (
@@ -225,7 +252,12 @@ def main() -> None:
     table = markdown(results)
     print(table)
     print(worst(results))
-    others = {"transfer": transfer_markdown(), "devices": devices_markdown(), **doc_tables.texts()}
+    others = {
+        "transfer": transfer_markdown(),
+        "devices": devices_markdown(),
+        "held-out-devices": held_out_markdown(results),
+        **doc_tables.texts(),
+    }
     for name, text in others.items():
         if text:
             print(text)

@@ -176,6 +176,24 @@ def test_tables_of_protocols_show_what_was_run(tmp_path):
     assert "| Tesla T4 | 10 | 1 | **50.0%** |" in tables.devices_markdown(tmp_path)
 
 
+def test_errors_of_held_out_devices_are_parted_into_bias_and_spread():
+    def fold(number, seed, *rows):
+        keys = ("gpu", "rows", "mape", "bias", "spread")
+        listed = [dict(zip(keys, row, strict=True)) for row in rows]
+        details = {"unseen-device": {"by_device": listed}}
+        return {"fold": number, "seed": seed, "details": details}
+
+    text = tables.held_out_markdown(
+        [
+            fold(0, 0, ("A", 10, 0.2, 0.1, 0.0), ("A", 30, 0.4, 0.5, 0.0)),
+            fold(0, 1, ("A", 10, 0.4, 0.1, 0.0), ("A", 30, 0.4, 0.5, 0.0)),
+            fold(1, 0, ("B", 8, 0.9, -1.0, 0.3)),
+        ]
+    )
+    lines = text.splitlines()[2:]
+    assert lines == ["| B | 8 | 90.0% | -1.00 | 0.30 |", "| A | 40 | 37.5% | +0.40 | 0.17 |"]
+
+
 def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
     assert doc_tables.texts(tmp_path) == {}
     made = {"command": "python -m x", "commit": "abc", "versions": {"torch": "2"}}
@@ -255,7 +273,7 @@ def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
     assert "width 256, batch size 8, device L4" in texts["search"]
 
 
-@pytest.mark.parametrize("name", [*doc_tables.TABLES, "transfer", "devices"])
+@pytest.mark.parametrize("name", [*doc_tables.TABLES, "transfer", "devices", "held-out-devices"])
 def test_every_table_has_its_place_in_the_docs(name):
     page, _ = doc_tables.TABLES.get(name, (doc_tables.ACCURACY, None))
     docs = (tables.DOCS / page).read_text(encoding="utf-8")
