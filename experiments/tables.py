@@ -223,20 +223,27 @@ def _table(title: str, lines: list[str]) -> str:
 
 
 def worst(results: Sequence[dict[str, Any]]) -> str:
-    """The worst families and devices, with bias and spread of the logarithm."""
+    """The worst families and devices, with bias and spread of the logarithm, over all seeds."""
     lines = []
     for title, split, part, name in (
         ("worst families", "unseen-architecture", "by_family", "family"),
         ("worst devices", "unseen-device", "by_device", "gpu"),
     ):
-        rows = [row for result in results for row in result["details"][split][part]]
-        rows.sort(key=lambda row: -row["mape"])
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for result in results:
+            for row in result["details"][split][part]:
+                what = " ".join(str(row[key]) for key in (name, "mode", "precision") if key in row)
+                groups.setdefault(what, []).append(row)
+        means = {
+            what: [float(np.mean([row[key] for row in rows])) for key in ("mape", "bias", "spread")]
+            for what, rows in groups.items()
+        }
         lines.append(title)
-        for row in rows[:WORST]:
-            what = " ".join(str(row[key]) for key in (name, "mode", "precision") if key in row)
+        for what in sorted(means, key=lambda what: -means[what][0])[:WORST]:
+            mape, bias, spread = means[what]
             lines.append(
-                f"  {what:<48}{row['rows']:>5} rows  MAPE {row['mape']:.1%}"
-                f"  bias {row['bias']:+.2f}  spread {row['spread']:.2f}"
+                f"  {what:<48}{groups[what][0]['rows']:>5} rows  MAPE {mape:.1%}"
+                f"  bias {bias:+.2f}  spread {spread:.2f}"
             )
     return "\n".join(lines)
 

@@ -194,6 +194,21 @@ def test_errors_of_held_out_devices_are_parted_into_bias_and_spread():
     assert lines == ["| B | 8 | 90.0% | -1.00 | 0.30 |", "| A | 40 | 37.5% | +0.40 | 0.17 |"]
 
 
+def test_the_worst_groups_are_means_over_seeds():
+    def seed(number, mape):
+        family = {"family": "vgg", "rows": 10, "mape": mape, "bias": mape - 0.1, "spread": 0.2}
+        device = family | {"gpu": "Tesla T4", "mode": "train", "precision": "fp32"}
+        details = {"unseen-architecture": {"by_family": [family]},
+                   "unseen-device": {"by_device": [device]}}  # fmt: skip
+        return {"fold": 0, "seed": number, "details": details}
+
+    lines = tables.worst([seed(0, 0.1), seed(1, 0.3)]).splitlines()
+    assert [line.split() for line in lines if "MAPE" in line] == [
+        "vgg 10 rows MAPE 20.0% bias +0.10 spread 0.20".split(),
+        "Tesla T4 train fp32 10 rows MAPE 20.0% bias +0.10 spread 0.20".split(),
+    ]
+
+
 def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
     assert doc_tables.texts(tmp_path) == {}
     made = {"command": "python -m x", "commit": "abc", "versions": {"torch": "2"}}
