@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from prenet_gnn.features.encode import Encoded
-from prenet_gnn.features.schema import NUMBERS
-from prenet_gnn.model.batch import Sample
-from prenet_gnn.model.device import DEVICE
+from prenet_gnn.encoding.batch import Sample
+from prenet_gnn.encoding.device import DEVICE
+from prenet_gnn.encoding.encode import Encoded
+from prenet_gnn.encoding.fields import NUMBERS
+from prenet_gnn.network.latents import Latents
 from prenet_gnn.training.encoding import Store
-from prenet_gnn.training.latents import Latents
 from prenet_gnn.training.rows import Rows
-from tracing.vocab import KINDS
+from tracing.costs.vocab import KINDS
 
 # Calls of a graph that a mean instead of a sum is scaled to, so that times keep their order.
 MEAN_CALLS = 100.0

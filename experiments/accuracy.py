@@ -122,7 +122,7 @@ def run(
 def scored(rows: Rows, fold: Fold, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
     """Scores of the network and of the baselines, and errors by device and family."""
     from prenet_gnn.data.families import families
-    from prenet_gnn.evaluation import score_fold
+    from prenet_gnn.evaluation.evaluate import score_fold
 
     frame = rows.frame.assign(family=families(rows.frame).to_numpy())
     details: dict[str, Any] = {}

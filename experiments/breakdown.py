@@ -25,7 +25,7 @@ from experiments.provenance import RESULTS, provenance, write_result
 if TYPE_CHECKING:
     from torch import nn
 
-    from prenet_gnn.predictor import Predictor
+    from prenet_gnn.predictor.predictor import Predictor
 
 HARDWARE = "AMD EPYC 7003 (1 core)"
 MODELS = (
@@ -96,7 +96,7 @@ def _home(event: Any) -> str | None:
 
 def grouped(events: list[Any]) -> tuple[Shares, Shares]:
     """Microseconds by module and by kind of operator."""
-    from tracing.vocab import kind_of
+    from tracing.costs.vocab import kind_of
 
     by_module: Shares = {}
     by_kind: Shares = {}
@@ -131,7 +131,7 @@ def measured(spec: str, mode: str) -> tuple[Shares, Shares]:
     from torch.profiler import ProfilerActivity, profile
 
     from prenet_gnn.measuring import building, memory
-    from prenet_gnn.workload import Workload
+    from prenet_gnn.workload.workload import Workload
 
     memory.quiet_profiler()
     torch.manual_seed(0)
@@ -149,7 +149,7 @@ def measured(spec: str, mode: str) -> tuple[Shares, Shares]:
 def predicted(predictor: Predictor, spec: str, mode: str) -> tuple[Shares, Shares]:
     """Shares by module and by kind as predicted."""
     from prenet_gnn.measuring import building
-    from prenet_gnn.workload import Workload
+    from prenet_gnn.workload.workload import Workload
     from tracing import trace
 
     model, args, kwargs = building.build(spec, BATCH_SIZE, mode=mode)
@@ -214,7 +214,7 @@ def main() -> None:
     args = parser.parse_args()
     import torch
 
-    from prenet_gnn.predictor import load_predictor
+    from prenet_gnn.predictor.predictor import load_predictor
 
     torch.set_num_threads(1)
     predictor = load_predictor(args.weights)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prenet_gnn.calibrated import GraphSource
-from prenet_gnn.calibration import describe, features_of, measured_device
 from prenet_gnn.errors import CheckpointError
 from prenet_gnn.measuring.records import MeasuredRecord
+from prenet_gnn.predictor.calibrated import GraphSource
+from prenet_gnn.predictor.calibration import describe, features_of, measured_device
 
 if TYPE_CHECKING:
-    from prenet_gnn.predictor import Predictor
+    from prenet_gnn.predictor.predictor import Predictor
     from prenet_gnn.training.fit import Fitted
     from prenet_gnn.training.folds import Fold
     from prenet_gnn.training.rows import Rows
@@ -88,7 +88,7 @@ def held_out_points(
 
 def load_networks(folder: Path, rows: Rows, fold: Fold) -> list[Fitted]:
     """Networks of a checkpoint, or of a training run of `experiments.accuracy`."""
-    from prenet_gnn.checkpoint import DESCRIPTION, load_checkpoint
+    from prenet_gnn.network.checkpoint import DESCRIPTION, load_checkpoint
     from prenet_gnn.training.fit import Fitted
 
     if (folder / "last.ckpt").is_file() and not (folder / DESCRIPTION).is_file():
@@ -108,8 +108,8 @@ def _unfinished(folder: Path, rows: Rows, fold: Fold) -> Fitted:
     import torch
 
     from experiments.accuracy import fold_operators
-    from prenet_gnn.model.config import ModelConfig
-    from prenet_gnn.model.paired import build_network
+    from prenet_gnn.network.config import ModelConfig
+    from prenet_gnn.network.paired import build_network
     from prenet_gnn.training.fit import Fitted
     from prenet_gnn.training.run import known_folder
 
@@ -142,7 +142,7 @@ def _predicted(networks: Sequence[Fitted], rows: Rows, chosen: np.ndarray) -> li
     """Mean of the networks' logarithms; the shares are those of the first."""
     import torch
 
-    from prenet_gnn.model.batch import collate
+    from prenet_gnn.encoding.batch import collate
 
     with torch.inference_mode():
         answers = []
@@ -170,7 +170,7 @@ def _predicted(networks: Sequence[Fitted], rows: Rows, chosen: np.ndarray) -> li
 
 
 def _operator_seconds(sample: Any, node_s: np.ndarray) -> dict[str, float]:
-    from tracing.vocab import KINDS
+    from tracing.costs.vocab import KINDS
 
     phases = sample.workload.phases
     timed = np.array([float("forward" in phases), float("backward" in phases)])

@@ -22,13 +22,13 @@ from experiments.accuracy import plain
 from experiments.layer_sum import LayerSum
 from experiments.layer_tables import load_operators
 from experiments.studies import RESULTS, Ledger, bars, facts, write_json
-from prenet_gnn.baselines import get_baseline
-from prenet_gnn.baselines.pooling import FEATURE_SETS, columns_of, pooled_features
+from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.tables import find_data_dir
-from prenet_gnn.evaluation import pooled
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.metrics import summary
+from prenet_gnn.evaluation.baselines import get_baseline
+from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS, columns_of, pooled_features
+from prenet_gnn.evaluation.evaluate import pooled
 from prenet_gnn.training.folds import Fold, joint_fold
+from prenet_gnn.training.metrics import summary
 from prenet_gnn.training.rows import Rows
 
 SIMPLE = ("mean", "flops", "roofline")

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--write", action="store_true", help="keep the result")
     arguments = parser.parse_args(argv)
-    from prenet_gnn.predictor import load_predictor
+    from prenet_gnn.predictor.predictor import load_predictor
 
     try:
         records = [r for r in read_records(arguments.records) if r.seconds is not None]

@@ -21,12 +21,12 @@ import pandas as pd
 from experiments.memory_verdict import training_graph
 from experiments.provenance import provenance, write_result
 from prenet_gnn import load_predictor
+from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.graphs import load_graph
 from prenet_gnn.data.keys import graph_requests
 from prenet_gnn.data.tables import find_data_dir, read_measurements, training_rows
+from prenet_gnn.encoding.attention import eager_attention
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.features.attention import eager_attention
-from prenet_gnn.hardware import get_hardware
 from prenet_gnn.training.encoding import base_key
 from prenet_gnn.training.rows import workload_of
 from tracing import TraceError

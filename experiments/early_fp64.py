@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 from prenet_gnn.errors import PreNetError
 
 if TYPE_CHECKING:
-    from prenet_gnn.features.encode import Encoded
+    from prenet_gnn.encoding.encode import Encoded
     from prenet_gnn.training.rows import Rows
 
 LIMITS = (32, 48, 64, 96, 128, 160, 192, 240, 256, 300, 512)
@@ -31,7 +31,7 @@ FEWEST = 15
 
 def terms(encoded: Encoded, limit: int) -> np.ndarray:
     """`(5,)`: TFLOP of convolutions below and from the limit on, of the rest; TB; M kernels."""
-    from prenet_gnn.features.schema import KINDS, NUMBERS, size_log
+    from prenet_gnn.encoding.fields import KINDS, NUMBERS, size_log
 
     conv = encoded.numbers[:, KINDS.index("conv")] > 0
     columns = encoded.numbers[:, len(KINDS) + NUMBERS.index("log_cols")]
@@ -53,9 +53,9 @@ def limits(rows: Rows) -> pd.DataFrame:
     Raises:
         PreNetError: No row is of float64 inference on such a chip.
     """
-    from prenet_gnn.hardware import get_hardware
-    from prenet_gnn.model.device import DEVICE, RUN, device_vector, run_vector
-    from prenet_gnn.training.latents import Latents
+    from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.encoding.device import DEVICE, RUN, device_vector, run_vector
+    from prenet_gnn.network.latents import Latents
 
     early, since = DEVICE.index("early_fp64"), RUN.index("since_1_8")
     groups: dict[tuple[str, str], list[int]] = {}

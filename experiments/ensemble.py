@@ -19,7 +19,7 @@ import numpy as np
 from experiments import study_tables
 from experiments.accuracy import PREDICTED, plain
 from experiments.provenance import RESULTS, provenance, write_result
-from prenet_gnn.metrics import summary
+from prenet_gnn.training.metrics import summary
 
 FOLDER = re.compile(r"accuracy-fold(\d)-seed(\d)$")
 KEPT = ("rows", "mape", "median_ape", "p90_ape", "bias")

@@ -249,9 +249,8 @@ def main() -> None:
         return
     found = compute()
     worst, where = compare(found)
-    print(
-        f"{len(found['predictions'])} predictions: largest relative difference {worst:.2g} at {where}"
-    )
+    count = len(found["predictions"])
+    print(f"{count} predictions: largest relative difference {worst:.2g} at {where}")
     if worst > args.tolerance:
         raise SystemExit(f"golden: more than {args.tolerance:g}")
 

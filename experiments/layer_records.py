@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from experiments.layer_tables import GATES, Work, convolution, recurrent, row_of, with_features
-from prenet_gnn.calibration import measured_device
 from prenet_gnn.measuring.layers import Value, parse_spec
+from prenet_gnn.predictor.calibration import measured_device
 
 if TYPE_CHECKING:
     from prenet_gnn.measuring.records import MeasuredRecord

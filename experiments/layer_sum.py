@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 
 from experiments.layer_tables import device_columns, operator_table
-from prenet_gnn.baselines.pooling import columns_of
-from prenet_gnn.baselines.regressors import make_regressor
-from prenet_gnn.features.schema import NUMBERS
-from tracing.vocab import KINDS
+from prenet_gnn.encoding.fields import NUMBERS
+from prenet_gnn.evaluation.baselines.pooling import columns_of
+from prenet_gnn.evaluation.baselines.regressors import make_regressor
+from tracing.costs.vocab import KINDS
 
 if TYPE_CHECKING:
-    from prenet_gnn.features.encode import Encoded
-    from prenet_gnn.hardware import Hardware
-    from prenet_gnn.workload import Workload
+    from prenet_gnn.catalogue.devices import Hardware
+    from prenet_gnn.encoding.encode import Encoded
+    from prenet_gnn.workload.workload import Workload
 
 # Families of measured operators and the kinds of calls that they stand for. Kinds that no source
 # measured alone (norms of batches, pools, copies) are taken as elementwise operators of their size.

@@ -1,7 +1,7 @@
 """Measured layers as tables: hyperparameters, device specifications, and PreNeT's features.
 
 Columns follow PreNeT: `size_*` are hyperparameters (every layer as a batched matrix product, as in
-`prenet_gnn.features.schema.Shape`), `device_*` specifications, `flops_*` (CO), `bytes_*` (CM) and
+`prenet_gnn.encoding.fields.Shape`), `device_*` specifications, `flops_*` (CO), `bytes_*` (CM) and
 `time_*` (CT) its computed features.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from prenet_gnn.baselines.pooling import columns_of
+from prenet_gnn.catalogue.devices import Hardware, get_hardware
 from prenet_gnn.data.tables import parse_shapes, read_operators
-from prenet_gnn.hardware import Hardware, get_hardware
+from prenet_gnn.evaluation.baselines.pooling import columns_of
 
 FLOAT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 ELEMENTWISE = ("add", "mul", "div", "pow", "relu", "gelu", "tanh", "addu", "mulu", "divu", "powu")

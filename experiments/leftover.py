@@ -5,7 +5,7 @@
 Rows of families that the fold holds out (`python -m experiments.accuracy` keeps its network beside
 its result): the predicted time of all other calls is taken from the measured one, and what is left
 is the time of the chosen calls. Where these take a fair share and families agree, that is a rate of
-the kernel; `prenet_gnn/model/wide.py` starts from such rates. A table is printed and nothing
+the kernel; `prenet_gnn/network/wide.py` starts from such rates. A table is printed and nothing
 written: it comes close to the measured rows, which stay out of this repository.
 """
 
@@ -23,7 +23,7 @@ import torch
 from prenet_gnn.errors import PreNetError
 
 if TYPE_CHECKING:
-    from prenet_gnn.features.encode import Encoded
+    from prenet_gnn.encoding.encode import Encoded
     from prenet_gnn.training.fit import Fitted
     from prenet_gnn.training.rows import Rows
 
@@ -50,7 +50,7 @@ CALLS = {"wide-depthwise": _wide, "large-depthwise": _large, "narrow-groups": _n
 
 def chosen_calls(encoded: Encoded, name: str) -> np.ndarray:
     """Which calls of a graph are of a kind of `CALLS`, `(U,)`."""
-    from prenet_gnn.features.schema import KINDS, NUMBERS
+    from prenet_gnn.encoding.fields import KINDS, NUMBERS
 
     columns = {}
     for place, column in enumerate(NUMBERS):
@@ -65,8 +65,8 @@ def leftover(rows: Rows, places: np.ndarray, fitted: Fitted, name: str) -> pd.Da
     Raises:
         PreNetError: No row of the places has such calls.
     """
-    from prenet_gnn.hardware import get_hardware
-    from prenet_gnn.model.batch import collate
+    from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.encoding.batch import collate
     from prenet_gnn.training.rows import family_names
 
     found = []

@@ -11,8 +11,8 @@ import pandas as pd
 from experiments.adapters import DECODERS, decoder, decoder_graph
 from experiments.memory_tools import Question, answers
 from prenet_gnn.data.tables import find_data_dir, read_memory
-from prenet_gnn.memory import peak_memory
-from prenet_gnn.workload import Workload
+from prenet_gnn.memory.peak import peak_memory
+from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph, trace, zoo
 
 # Name in memory.csv.gz -> spec of the zoo; detection models there are close relatives.

@@ -28,19 +28,19 @@ from experiments import memory_tools
 from experiments.memory_peaks import measured, peak_rows
 from experiments.memory_tools import Question, answers
 from experiments.provenance import provenance, write_result
+from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.families import families
 from prenet_gnn.data.graphs import build_cache, load_graph
 from prenet_gnn.data.keys import GraphKey, cache_root, graph_requests
 from prenet_gnn.data.tables import find_data_dir, read_measurements
+from prenet_gnn.encoding.attention import eager_attention
+from prenet_gnn.encoding.template import as_training
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.features.attention import eager_attention
-from prenet_gnn.features.template import as_training
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.memory import ALLOWANCE, MIB, Allowance, peak_memory, usable_bytes
+from prenet_gnn.memory.peak import ALLOWANCE, MIB, Allowance, peak_memory, usable_bytes
 from prenet_gnn.training.encoding import base_key
-from prenet_gnn.workload import Workload
+from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph, TraceError, zoo
-from tracing.loss import with_loss
+from tracing.capture.loss import with_loss
 
 # Batch sizes that the benchmark tries, largest first.
 LADDER = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)

@@ -20,12 +20,12 @@ import pandas as pd
 from experiments.memory_verdict import training_graph
 from experiments.provenance import provenance, write_result
 from prenet_gnn import load_predictor
+from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.keys import graph_requests
 from prenet_gnn.data.tables import find_data_dir, read_measurements
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.planner.parallel import data_parallel, pipeline_s
-from prenet_gnn.prediction import Prediction
-from prenet_gnn.workload import Workload
+from prenet_gnn.planning.parallel import data_parallel, pipeline_s
+from prenet_gnn.predictor.prediction import Prediction
+from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph
 
 DEVICES = 4

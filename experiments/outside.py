@@ -5,9 +5,9 @@
 Takes the networks that `experiments.accuracy` left beside its result files, predicts the held-out
 rows of their folds and compares rows with a warning to rows without one. A warning says that a
 device has no measured times, that its number format is poorly known, or that the graph lies outside
-of those in training (`prenet_gnn.outside`). The score adds up all three. The half-widths of 90%
-intervals inside and outside go into the weights by `experiments.ship`; their coverage is tried on
-folds that had no part in them.
+of those in training (`prenet_gnn.predictor.outside`). The score adds up all three. The half-widths
+of 90% intervals inside and outside go into the weights by `experiments.ship`; their coverage is
+tried on folds that had no part in them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.provenance import RESULTS, provenance, write_result
-from prenet_gnn.outside import ZONES, zone_of
+from prenet_gnn.predictor.outside import ZONES, zone_of
 from prenet_gnn.training.folds import KINDS
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def errors(folder: Path, limit: int | None = None) -> pd.DataFrame:
 
 def _of_fold(rows: Rows, run: Path, limit: int | None) -> pd.DataFrame:
     from experiments.calibration_points import load_networks
-    from prenet_gnn.hardware import get_hardware
-    from prenet_gnn.model.device import format_of
-    from prenet_gnn.outside import summary
-    from prenet_gnn.predictor import POORLY_KNOWN_FORMATS
+    from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.encoding.device import format_of
+    from prenet_gnn.network.latents import device_key
+    from prenet_gnn.predictor.outside import summary
+    from prenet_gnn.predictor.predictor import POORLY_KNOWN_FORMATS
     from prenet_gnn.training.fit import predict_rows
     from prenet_gnn.training.folds import joint_fold
-    from prenet_gnn.training.latents import device_key
     from prenet_gnn.training.run import seen_in
 
     number = int(json.loads(run.with_suffix(".json").read_text(encoding="utf-8"))["fold"])

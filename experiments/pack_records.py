@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.hardware import get_hardware
 from prenet_gnn.measuring.records import MeasuredRecord, read_records, write_gzip
 
 

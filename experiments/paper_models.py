@@ -15,10 +15,10 @@ import pandas as pd
 
 from experiments.layer_sum import LayerSum
 from experiments.studies import Ledger
-from prenet_gnn.features.encode import encode
-from prenet_gnn.features.template import build_template
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.workload import Workload
+from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.encoding.encode import encode
+from prenet_gnn.encoding.template import build_template
+from prenet_gnn.workload.workload import Workload
 
 KEYS = ("model", "gpu", "batch_size")
 COLUMNS = (
@@ -51,7 +51,7 @@ def end_to_end(
     data_dir: Path, operators: pd.DataFrame, rows: int, ledger: Ledger, *, quick: bool = False
 ) -> dict[str, object]:
     """Predicts every run of the paper with the sum over layers and with the shipped network."""
-    from prenet_gnn.predictor import load_predictor
+    from prenet_gnn.predictor.predictor import load_predictor
 
     paper = pd.read_csv(data_dir / FILE)
     paper = paper[paper["kind"] == "end_to_end"]

@@ -61,7 +61,7 @@ def printed(words: list[str]) -> str:
 @contextlib.contextmanager
 def shared_traces() -> Iterator[None]:
     """Lets commands on one model share its trace, so that the page takes minutes, not an hour."""
-    from prenet_gnn import bulk
+    from prenet_gnn.predictor import bulk
 
     known: dict[Any, Any] = {}
     original: Callable[..., Any] = bulk.trace_key

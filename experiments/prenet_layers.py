@@ -24,9 +24,9 @@ from experiments.paper_models import COLUMNS as MODEL_COLUMNS
 from experiments.paper_models import KEYS as MODEL_KEYS
 from experiments.paper_models import end_to_end
 from experiments.studies import RESULTS, Ledger, bars, facts, write_json
-from prenet_gnn.baselines.pooling import FEATURE_SETS
-from prenet_gnn.baselines.regressors import make_regressor
 from prenet_gnn.data.tables import find_data_dir
+from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS
+from prenet_gnn.evaluation.baselines.regressors import make_regressor
 
 MODELS = ("forest", "boosting", "xgboost", "mlp")
 TEST_SHARE = 0.2

@@ -15,12 +15,12 @@ from prenet_gnn.data.families import architectures, families
 from prenet_gnn.data.splits import chip_name
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.training.folds import Fold
-from tracing.vocab import KINDS
+from tracing.costs.vocab import KINDS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from prenet_gnn.features.encode import Encoded
+    from prenet_gnn.encoding.encode import Encoded
     from prenet_gnn.training.rows import Rows
 
 PROTOCOLS = ("torchvision-to-timm", "cnn-to-transformer")
@@ -65,7 +65,7 @@ class Mix:
 
 def mix_of(encoded: Encoded) -> Mix:
     """What one graph consists of."""
-    from prenet_gnn.features.schema import NUMBERS
+    from prenet_gnn.encoding.fields import NUMBERS
 
     kind = encoded.numbers[:, : len(KINDS)].argmax(axis=1)
     flops = encoded.work[:, 0] * encoded.counts

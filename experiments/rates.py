@@ -28,8 +28,8 @@ def rates(rows: Rows, model: str, precision: str | None = None) -> pd.DataFrame:
     Raises:
         PreNetError: No row is of that model and precision.
     """
-    from prenet_gnn.hardware import get_hardware
-    from prenet_gnn.training.latents import Latents
+    from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.network.latents import Latents
 
     frame = rows.frame
     chosen = frame["model"].str.split(":").str[-1] == model

@@ -25,8 +25,8 @@ from torch import nn
 
 from experiments.studies import RESULTS, facts, write_json
 from prenet_gnn import Workload, load_predictor
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.planner.prices import hourly_rates
+from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.planning.prices import hourly_rates
 from tracing import OpGraph, trace
 
 TOKENS, VOCABULARY = 512, 32_000

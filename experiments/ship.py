@@ -14,8 +14,8 @@ from pathlib import Path
 
 from experiments.provenance import RESULTS
 from experiments.tables import intervals, load_results, merged
-from prenet_gnn.checkpoint import SHIPPED, Checkpoint, load_checkpoint, save_checkpoint
 from prenet_gnn.errors import CheckpointError
+from prenet_gnn.network.checkpoint import SHIPPED, Checkpoint, load_checkpoint, save_checkpoint
 
 LICENCES = {
     "timm": "huggingface/pytorch-image-models, Apache-2.0",

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from prenet_gnn.catalogue.devices import Hardware, get_hardware, list_hardware
     from prenet_gnn.errors import (
         CheckpointError,
         ConfigError,
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
         PreNetError,
         UnknownHardwareError,
     )
-    from prenet_gnn.hardware import Hardware, get_hardware, list_hardware
-    from prenet_gnn.planner import compare, plan
-    from prenet_gnn.predictor import Prediction, Predictor, load_predictor
-    from prenet_gnn.workload import Workload
+    from prenet_gnn.planning import compare, plan
+    from prenet_gnn.predictor.predictor import Prediction, Predictor, load_predictor
+    from prenet_gnn.workload.workload import Workload
 
 __version__ = "0.1.0"
 
@@ -27,17 +27,17 @@ _HOME = {
     "CheckpointError": "errors",
     "ConfigError": "errors",
     "DataError": "errors",
-    "Hardware": "hardware",
+    "Hardware": "catalogue.devices",
     "PreNetError": "errors",
-    "Prediction": "predictor",
-    "Predictor": "predictor",
+    "Prediction": "predictor.predictor",
+    "Predictor": "predictor.predictor",
     "UnknownHardwareError": "errors",
-    "Workload": "workload",
-    "compare": "planner",
-    "get_hardware": "hardware",
-    "list_hardware": "hardware",
-    "load_predictor": "predictor",
-    "plan": "planner",
+    "Workload": "workload.workload",
+    "compare": "planning",
+    "get_hardware": "catalogue.devices",
+    "list_hardware": "catalogue.devices",
+    "load_predictor": "predictor.predictor",
+    "plan": "planning",
 }
 
 __all__ = [

@@ -11,9 +11,9 @@ from torch import nn
 
 from experiments import doc_tables, ensemble, protocols, provenance, tables
 from prenet_gnn.data.keys import GraphKey
+from prenet_gnn.encoding.encode import encode
+from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.features.encode import encode
-from prenet_gnn.features.template import build_template
 from prenet_gnn.training.encoding import EntryKey, Store
 from prenet_gnn.training.folds import Fold
 from tracing import trace

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from prenet_gnn import PreNetError, Workload, compare, get_hardware, load_predictor
-from prenet_gnn.planner import PlanRequest, plan
+from prenet_gnn.planning import PlanRequest, plan
 from tracing import OpGraph, TraceError, trace, zoo
 
 T4 = "Tesla T4"

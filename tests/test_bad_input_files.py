@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from prenet_gnn.calibration import Calibration, load_calibration
-from prenet_gnn.checkpoint import SHIPPED, load_checkpoint
+from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.errors import CheckpointError, DataError, PreNetError
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.jobs import parse_job, read_rows
 from prenet_gnn.measuring import MeasuredRecord, load_sweep, read_records
+from prenet_gnn.network.checkpoint import SHIPPED, load_checkpoint
+from prenet_gnn.predictor.calibration import Calibration, load_calibration
+from prenet_gnn.predictor.jobs import parse_job, read_rows
 from tracing import OpGraph, TraceError, trace
 
 # What any text file can suffer; each takes good bytes and gives bad ones.

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from prenet_gnn.baselines import BASELINES, get_baseline, register_baseline
-from prenet_gnn.baselines.pooling import FEATURE_SETS, columns_of
-from prenet_gnn.baselines.regressors import REGRESSORS, make_regressor
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.metrics import mape
+from prenet_gnn.evaluation.baselines import BASELINES, get_baseline, register_baseline
+from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS, columns_of
+from prenet_gnn.evaluation.baselines.regressors import REGRESSORS, make_regressor
+from prenet_gnn.training.metrics import mape
 
 
 def make_rows(count: int = 60, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:

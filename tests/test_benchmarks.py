@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from experiments.tracing_tables.speed import chain
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.network import TimeGNN
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.network import TimeGNN
 from prenet_gnn.training.optimizer import Muon
-from tracing.costs import node_cost
+from tracing.costs.formulas import node_cost
 
 pytest.importorskip("pytest_benchmark")
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from experiments.calibration_curve import Point, curve
-from prenet_gnn.calibration import (
+from prenet_gnn.errors import CheckpointError, DataError
+from prenet_gnn.measuring import MeasuredRecord
+from prenet_gnn.predictor.calibration import (
     Calibration,
     calibrate,
     describe,
@@ -17,10 +19,8 @@ from prenet_gnn.calibration import (
     fit_calibration,
     load_calibration,
 )
-from prenet_gnn.errors import CheckpointError, DataError
-from prenet_gnn.measuring import MeasuredRecord
-from prenet_gnn.prediction import CallShare, Prediction
-from prenet_gnn.workload import Workload
+from prenet_gnn.predictor.prediction import CallShare, Prediction
+from prenet_gnn.workload.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from prenet_gnn import Workload, load_predictor
-from prenet_gnn.checking import Check, check_model
 from prenet_gnn.cli import main
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.measuring import read_records, runner
-from prenet_gnn.prediction import CallShare, Prediction
+from prenet_gnn.measuring.checking import Check, check_model
+from prenet_gnn.predictor.prediction import CallShare, Prediction
 
 CALLS = (
     CallShare("a", "aten.conv2d.default", 2.0, 3.0),

@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from prenet_gnn.features.encode import encode
-from prenet_gnn.features.template import build_template
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.model.batch import Sample, collate
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.device import RUN, device_vector, run_vector
-from prenet_gnn.model.limits import PASSES
-from prenet_gnn.model.network import TimeGNN
-from prenet_gnn.model.spread import spread
-from prenet_gnn.workload import Workload
+from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.encoding.batch import Sample, collate
+from prenet_gnn.encoding.device import RUN, device_vector, run_vector
+from prenet_gnn.encoding.encode import encode
+from prenet_gnn.encoding.template import build_template
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.limits import PASSES
+from prenet_gnn.network.network import TimeGNN
+from prenet_gnn.network.spread import spread
+from prenet_gnn.workload.workload import Workload
 from tracing import trace
-from tracing.vocab import KINDS
+from tracing.costs.vocab import KINDS
 
 
 def test_no_correction_takes_a_pass_over_memory_beyond_its_limit():

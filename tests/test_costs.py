@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tracing import OpNode, Source, TensorSpec
-from tracing.costs import COSTS, node_cost
-from tracing.vocab import KINDS, OP_KIND, kind_of
+from tracing.costs.formulas import COSTS, node_cost
+from tracing.costs.vocab import KINDS, OP_KIND, kind_of
 
 Shape = tuple[int, ...]
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tracing import TraceError, UnsupportedOpError, register_cost, trace
-from tracing.costs import COSTS
+from tracing.costs.formulas import COSTS
 
 
 def training_flops(model: nn.Module, *args: Any, **options: Any) -> int:

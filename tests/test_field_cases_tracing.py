@@ -12,7 +12,7 @@ from field_models import Call, attention, forward_flops, linear, meta
 from torch import nn
 
 from tracing import TraceError, trace
-from tracing.memory import activation_timeline
+from tracing.costs.timeline import activation_timeline
 
 # --- packed weights, memory
 

@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from prenet_gnn.calibration import Calibration
-from prenet_gnn.checkpoint import load_checkpoint, save_checkpoint
 from prenet_gnn.cli import main
+from prenet_gnn.common.files import write_whole
 from prenet_gnn.data.keys import GraphKey
+from prenet_gnn.encoding.encode import encode
+from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.features.encode import encode
-from prenet_gnn.features.template import build_template
-from prenet_gnn.files import write_whole
 from prenet_gnn.measuring import MeasuredRecord, append_record, read_records
 from prenet_gnn.measuring.records import write_gzip
+from prenet_gnn.network.checkpoint import load_checkpoint, save_checkpoint
+from prenet_gnn.predictor.calibration import Calibration
 from prenet_gnn.training.encoding import EntryKey, Store
 from tracing import BATCH_MARKER, OpGraph, TraceError, trace
-from tracing.report import write_graph
+from tracing.views.table import write_graph
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL_DISK = 64 * 1024

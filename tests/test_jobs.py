@@ -8,12 +8,12 @@ import os
 
 import pytest
 
-from prenet_gnn import bulk
-from prenet_gnn.bulk import Answer, answer_rows, to_csv, trace_all
+from prenet_gnn.common.files import write_whole
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.files import write_whole
-from prenet_gnn.jobs import GraphKey, Job, parse_job, read_rows
-from prenet_gnn.workload import Workload
+from prenet_gnn.predictor import bulk
+from prenet_gnn.predictor.bulk import Answer, answer_rows, to_csv, trace_all
+from prenet_gnn.predictor.jobs import GraphKey, Job, parse_job, read_rows
+from prenet_gnn.workload.workload import Workload
 
 ROW = {"model": "timm:resnet18", "batch_size": "32", "hardware": "Tesla T4"}
 

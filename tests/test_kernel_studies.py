@@ -13,14 +13,14 @@ from torch import nn
 
 from experiments.early_fp64 import LIMITS, limits, terms
 from experiments.leftover import chosen_calls, leftover
+from prenet_gnn.encoding.encode import encode
+from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.features.encode import encode
-from prenet_gnn.features.template import build_template
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.network import TimeGNN
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.latents import Latents
+from prenet_gnn.network.network import TimeGNN
 from prenet_gnn.training.encoding import EntryKey
 from prenet_gnn.training.fit import Fitted
-from prenet_gnn.training.latents import Latents
 from tracing import trace
 
 V100 = "Tesla V100-PCIE-32GB"

@@ -8,16 +8,16 @@ from torch import nn
 from torch.nn import functional
 
 from prenet_gnn import load_predictor
-from prenet_gnn.features.attention import unfused_attention
-from prenet_gnn.features.layout import compiles_to_channels_last
-from prenet_gnn.features.schema import NUMBERS, WIDTH
-from prenet_gnn.features.template import build_template
-from prenet_gnn.model.batch import collate
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.device import RUN
-from prenet_gnn.model.network import TimeGNN
-from prenet_gnn.model.spread import spread
-from prenet_gnn.model.wide import PER_CLOCK
+from prenet_gnn.encoding.attention import unfused_attention
+from prenet_gnn.encoding.batch import collate
+from prenet_gnn.encoding.device import RUN
+from prenet_gnn.encoding.fields import NUMBERS, WIDTH
+from prenet_gnn.encoding.layout import compiles_to_channels_last
+from prenet_gnn.encoding.template import build_template
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.network import TimeGNN
+from prenet_gnn.network.spread import spread
+from prenet_gnn.network.wide import PER_CLOCK
 from tracing import trace
 
 CARD, CPU = "NVIDIA GeForce RTX 3090", "Intel Core i9-10940X"

@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from prenet_gnn.features.encode import encode
-from prenet_gnn.features.template import build_template
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.model.batch import Sample, collate
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.device import device_vector, run_vector
-from prenet_gnn.model.loops import TURN_S, loop_seconds
-from prenet_gnn.model.network import TimeGNN
-from prenet_gnn.model.spread import spread
-from prenet_gnn.workload import Workload
+from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.encoding.batch import Sample, collate
+from prenet_gnn.encoding.device import device_vector, run_vector
+from prenet_gnn.encoding.encode import encode
+from prenet_gnn.encoding.template import build_template
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.loops import TURN_S, loop_seconds
+from prenet_gnn.network.network import TimeGNN
+from prenet_gnn.network.spread import spread
+from prenet_gnn.workload.workload import Workload
 from tracing import trace
 
 

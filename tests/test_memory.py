@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from prenet_gnn import memory
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.memory import ALLOWANCE, MIB, fits, peak_memory, usable_bytes
-from prenet_gnn.workload import Workload
+from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.memory import peak as memory
+from prenet_gnn.memory.peak import ALLOWANCE, MIB, fits, peak_memory, usable_bytes
+from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph, trace, zoo
 
 WIDE = 4096

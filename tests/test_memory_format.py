@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tracing import trace
-from tracing.memory_format import formats
+from tracing.costs.memory_format import formats
 
 
 def inputs_lie(model, x):
@@ -153,8 +153,8 @@ def test_strided_inputs_are_known_as_a_real_run_has_them():
 def test_a_strided_linear_layer_is_billed_the_kernels_that_it_runs(shape, bias, precision):
     from torch.profiler import profile
 
-    from prenet_gnn.features.work import WORK, work_of
-    from prenet_gnn.precision import lower
+    from prenet_gnn.encoding.precision import lower
+    from prenet_gnn.encoding.work import WORK, work_of
 
     class Layer(nn.Module):
         def __init__(self):

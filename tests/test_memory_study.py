@@ -10,7 +10,7 @@ from torch import nn
 from experiments import memory_tools
 from experiments.memory_peaks import peak_rows
 from experiments.memory_verdict import SHARES, Case, fitted_constants, halves, verdicts
-from prenet_gnn.memory import ALLOWANCE, MIB
+from prenet_gnn.memory.peak import ALLOWANCE, MIB
 
 GIB = 2**30
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from prenet_gnn import metrics
 from prenet_gnn.errors import DataError
+from prenet_gnn.training import metrics
 
 TRUE = [1.0, 2.0, 4.0, 8.0]
 PREDICTED = [1.1, 1.8, 5.0, 8.0]  # errors 10%, 10%, 25%, 0%

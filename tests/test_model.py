@@ -7,19 +7,19 @@ import pytest
 import torch
 from torch import nn
 
-from prenet_gnn.features.encode import Encoded, encode
-from prenet_gnn.features.schema import NUMBERS, WIDTH
-from prenet_gnn.features.template import build_template
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.model.batch import Sample, collate
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.device import DEVICE, FORMATS, RUN, device_vector, format_of, run_vector
-from prenet_gnn.model.layers import CONVS
-from prenet_gnn.model.network import WINOGRAD, TimeGNN
-from prenet_gnn.model.spread import spread
-from prenet_gnn.workload import Workload
+from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.encoding.batch import Sample, collate
+from prenet_gnn.encoding.device import DEVICE, FORMATS, RUN, device_vector, format_of, run_vector
+from prenet_gnn.encoding.encode import Encoded, encode
+from prenet_gnn.encoding.fields import NUMBERS, WIDTH
+from prenet_gnn.encoding.template import build_template
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.message_passing import CONVS
+from prenet_gnn.network.network import WINOGRAD, TimeGNN
+from prenet_gnn.network.spread import spread
+from prenet_gnn.workload.workload import Workload
 from tracing import trace
-from tracing.vocab import KINDS
+from tracing.costs.vocab import KINDS
 
 T4 = "Tesla T4"
 
@@ -85,7 +85,7 @@ def split_up(encoded: Encoded, graph) -> Encoded:
     working = [i for i in range(len(graph.nodes)) if members[i] >= 0]
     place = {node: k for k, node in enumerate(working)}
     pick = members[working]
-    from prenet_gnn.features.template import _producers
+    from prenet_gnn.encoding.template import _producers
 
     feeds = _producers(graph)
     pairs = {}

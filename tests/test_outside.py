@@ -11,13 +11,13 @@ from torch import nn
 
 from experiments import outside as study
 from prenet_gnn import Workload
-from prenet_gnn.checkpoint import Checkpoint
 from prenet_gnn.errors import CheckpointError
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.network import TimeGNN
-from prenet_gnn.outside import SHARES, Seen, seen_graphs, spread_out, summary, zone_of
-from prenet_gnn.predictor import Predictor, encoded_graph
-from prenet_gnn.training.latents import Latents
+from prenet_gnn.network.checkpoint import Checkpoint
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.latents import Latents
+from prenet_gnn.network.network import TimeGNN
+from prenet_gnn.predictor.outside import SHARES, Seen, seen_graphs, spread_out, summary, zone_of
+from prenet_gnn.predictor.predictor import Predictor, encoded_graph
 from tracing import trace
 
 CARD = "NVIDIA GeForce RTX 3090"

@@ -11,13 +11,13 @@ import torch
 from test_model import graph_of, sample
 from test_training import made_up_rows
 
-from prenet_gnn.checkpoint import load_checkpoint
 from prenet_gnn.cli import main
+from prenet_gnn.encoding.batch import collate
+from prenet_gnn.encoding.fields import OPERATORS
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.features.schema import OPERATORS
-from prenet_gnn.model.batch import collate
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.paired import PairedGNN, build_network
+from prenet_gnn.network.checkpoint import load_checkpoint
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.paired import PairedGNN, build_network
 from prenet_gnn.training import run
 from prenet_gnn.training.fit import TrainConfig, fit, predict_rows
 from prenet_gnn.training.rows import rare_operators

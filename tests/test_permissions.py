@@ -14,10 +14,10 @@ import pytest
 import torch
 from bad_files import DEVICE, fill
 
-from prenet_gnn.checkpoint import SHIPPED
 from prenet_gnn.cli import main
 from prenet_gnn.errors import DataError
 from prenet_gnn.measuring import MeasuredRecord, append_record, check_target, read_records
+from prenet_gnn.network.checkpoint import SHIPPED
 from tracing import trace
 
 NOBODY = 65534

@@ -12,11 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 from prenet_gnn import Workload, get_hardware, load_predictor
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.memory import peak_memory
-from prenet_gnn.planner import PlanError, PlanRequest, plan
-from prenet_gnn.planner.checkpointing import checkpoint_regions, recompute_s, with_regions
-from prenet_gnn.planner.parallel import BUCKET_BYTES, data_parallel, link_rate, pipeline_s
-from prenet_gnn.planner.search import CHECKPOINTING_NOTE, PARALLEL_NOTE
+from prenet_gnn.memory.peak import peak_memory
+from prenet_gnn.planning import PlanError, PlanRequest, plan
+from prenet_gnn.planning.checkpointing import checkpoint_regions, recompute_s, with_regions
+from prenet_gnn.planning.parallel import BUCKET_BYTES, data_parallel, link_rate, pipeline_s
+from prenet_gnn.planning.search import CHECKPOINTING_NOTE, PARALLEL_NOTE
 from tracing import BATCH_MARKER, OpGraph, trace
 
 T4, A100 = "Tesla T4", "NVIDIA A100-SXM4-80GB"
@@ -124,7 +124,7 @@ def test_the_grid_tries_everything_and_nsga2_comes_close(marker, predictor):
 
 
 def test_a_grid_that_is_too_large_is_refused(marker, predictor, monkeypatch):
-    monkeypatch.setattr("prenet_gnn.planner.study.MOST_POINTS", 3)
+    monkeypatch.setattr("prenet_gnn.planning.study.MOST_POINTS", 3)
     with pytest.raises(ConfigError, match="use the sampler nsga2"):
         plan(marker, predictor, Workload(), asked(sampler="grid", batch_sizes=(8, 16)))
 

@@ -8,10 +8,10 @@ import pytest
 
 from prenet_gnn.catalogue.spec import Hardware
 from prenet_gnn.errors import ConfigError, PreNetError
-from prenet_gnn.planner import PlanError, PlanRequest, compare, plan
-from prenet_gnn.planner.comparison import front
-from prenet_gnn.planner.prices import hourly_rates, parse_prices
-from prenet_gnn.workload import Workload
+from prenet_gnn.planning import PlanError, PlanRequest, compare, plan
+from prenet_gnn.planning.comparison import front
+from prenet_gnn.planning.prices import hourly_rates, parse_prices
+from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph, OpNode, Source, TensorSpec
 
 GIB = 2**30
@@ -98,9 +98,9 @@ class Predictor:
 def catalogue(monkeypatch):
     """Four devices instead of the real catalogue."""
     by_name = {each.name: each for each in DEVICES}
-    monkeypatch.setattr("prenet_gnn.hardware.list_hardware", lambda: DEVICES)
-    monkeypatch.setattr("prenet_gnn.hardware.get_hardware", by_name.__getitem__)
-    monkeypatch.setattr("prenet_gnn.hardware.prices", lambda name: ())
+    monkeypatch.setattr("prenet_gnn.catalogue.devices.list_hardware", lambda: DEVICES)
+    monkeypatch.setattr("prenet_gnn.catalogue.devices.get_hardware", by_name.__getitem__)
+    monkeypatch.setattr("prenet_gnn.catalogue.devices.prices", lambda name: ())
 
 
 def best(**fields):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from prenet_gnn import Workload, list_hardware, load_predictor
-from prenet_gnn.checkpoint import SHIPPED, load_checkpoint, save_checkpoint
 from prenet_gnn.errors import CheckpointError, ConfigError, PreNetError, UnknownHardwareError
+from prenet_gnn.network.checkpoint import SHIPPED, load_checkpoint, save_checkpoint
 from tracing import OpGraph, trace, zoo
 
 H100 = "NVIDIA H100-SXM5-80GB"

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tracing import OpGraph, TraceError, trace
-from tracing.report import format_table, module_rows, modules_csv, scaled, to_csv, write_graph
+from tracing.views.table import format_table, module_rows, modules_csv, scaled, to_csv, write_graph
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("lightning")
 
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.model.config import ModelConfig
+from prenet_gnn.network.config import ModelConfig
 from prenet_gnn.training.fit import TrainConfig
 from prenet_gnn.training.run import RunConfig
 

@@ -38,7 +38,7 @@ def test_the_short_form_fills_every_table(
 
 
 def test_no_two_layers_of_a_chain_are_alike() -> None:
-    from prenet_gnn.features.template import build_template
+    from prenet_gnn.encoding.template import build_template
 
     assert len(build_template(speed.chain(50), "fp32").nodes) == 50
 

@@ -27,8 +27,8 @@ from experiments.layer_tables import (
     with_features,
 )
 from experiments.studies import Ledger, bars
-from prenet_gnn.baselines.pooling import FEATURE_SETS
-from prenet_gnn.features.encode import Encoded
+from prenet_gnn.encoding.encode import Encoded
+from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS
 from prenet_gnn.tuning.space import nested
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
@@ -141,7 +141,7 @@ def test_every_ablation_changes_something_that_exists():
 
 @pytest.mark.parametrize("name", GRAPH_CHANGES)
 def test_changes_of_graphs_leave_the_original_alone(name):
-    from prenet_gnn.features.schema import WIDTH
+    from prenet_gnn.encoding.fields import WIDTH
 
     rng = np.random.default_rng(0)
     encoded = Encoded(

@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from prenet_gnn.data.keys import GraphKey
+from prenet_gnn.encoding.encode import encode
+from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.features.encode import encode
-from prenet_gnn.features.template import build_template
-from prenet_gnn.metrics import mape
-from prenet_gnn.model.config import ModelConfig
+from prenet_gnn.network.config import ModelConfig
 from prenet_gnn.training.encoding import EntryKey, Store
 from prenet_gnn.training.fit import Clusters, TrainConfig, fit, predict_rows
 from prenet_gnn.training.folds import joint_fold
+from prenet_gnn.training.metrics import mape
 from prenet_gnn.training.optimizer import Muon
 from prenet_gnn.training.rows import load_rows
 from prenet_gnn.training.run import load_config

@@ -13,14 +13,15 @@ import torch
 from test_training import made_up_rows
 from torch import nn
 
-from prenet_gnn import evaluation, load_predictor
-from prenet_gnn.baselines.pooling import columns_of, pooled_features
-from prenet_gnn.checkpoint import load_checkpoint
+from prenet_gnn import load_predictor
 from prenet_gnn.cli import main
 from prenet_gnn.data import graphs, keys, tables
+from prenet_gnn.encoding.attention import eager_attention
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.features.attention import eager_attention
+from prenet_gnn.evaluation import evaluate as evaluation
+from prenet_gnn.evaluation.baselines.pooling import columns_of, pooled_features
 from prenet_gnn.measuring import MeasuredRecord, append_record
+from prenet_gnn.network.checkpoint import load_checkpoint
 from prenet_gnn.training import run
 from prenet_gnn.training.encoding import base_key
 from prenet_gnn.training.folds import Fold

@@ -13,9 +13,9 @@ from torch import nn
 optuna = pytest.importorskip("optuna")
 
 from prenet_gnn.data.keys import GraphKey  # noqa: E402
+from prenet_gnn.encoding.encode import encode  # noqa: E402
+from prenet_gnn.encoding.template import build_template  # noqa: E402
 from prenet_gnn.errors import ConfigError, PreNetError  # noqa: E402
-from prenet_gnn.features.encode import encode  # noqa: E402
-from prenet_gnn.features.template import build_template  # noqa: E402
 from prenet_gnn.training.encoding import EntryKey, Store  # noqa: E402
 from prenet_gnn.training.rows import load_rows  # noqa: E402
 from prenet_gnn.training.run import RunConfig, load_config  # noqa: E402

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from prenet_gnn import bulk, data
+from prenet_gnn import data
 from prenet_gnn.cli import main
 from prenet_gnn.data import pool
 from prenet_gnn.data.keys import GraphKey, error_path, graph_folder, graph_path
 from prenet_gnn.errors import DataError
-from prenet_gnn.jobs import GraphKey as JobKey
 from prenet_gnn.measuring import device_entry
+from prenet_gnn.predictor import bulk
+from prenet_gnn.predictor.jobs import GraphKey as JobKey
 
 
 class InProcess:

@@ -7,18 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracing import zoo
-    from tracing.capture import trace
-    from tracing.costs import NodeCost, register_cost
+    from tracing.capture.trace import trace
+    from tracing.costs.formulas import NodeCost, register_cost
     from tracing.errors import TraceError, UnsupportedOpError
-    from tracing.graph import BATCH_MARKER, TRACER_VERSION, OpGraph
-    from tracing.specs import Edge, OpNode, ParamSpec, Source, TensorSpec
+    from tracing.graph.op_graph import BATCH_MARKER, TRACER_VERSION, OpGraph
+    from tracing.graph.specs import Edge, OpNode, ParamSpec, Source, TensorSpec
 
 _HOMES = {
-    "trace": "capture", "NodeCost": "costs", "register_cost": "costs", "TraceError": "errors",
-    "UnsupportedOpError": "errors", "BATCH_MARKER": "graph", "TRACER_VERSION": "graph",
-    "OpGraph": "graph", "Edge": "specs", "OpNode": "specs", "ParamSpec": "specs",
-    "Source": "specs", "TensorSpec": "specs",
-}  # fmt: skip
+    "trace": "capture.trace",
+    "NodeCost": "costs.formulas",
+    "register_cost": "costs.formulas",
+    "TraceError": "errors",
+    "UnsupportedOpError": "errors",
+    "BATCH_MARKER": "graph.op_graph",
+    "TRACER_VERSION": "graph.op_graph",
+    "OpGraph": "graph.op_graph",
+    "Edge": "graph.specs",
+    "OpNode": "graph.specs",
+    "ParamSpec": "graph.specs",
+    "Source": "graph.specs",
+    "TensorSpec": "graph.specs",
+}
 
 __all__ = [
     "BATCH_MARKER",

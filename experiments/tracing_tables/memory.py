@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from experiments.tracing_tables.common import Row, Study, errors
-from prenet_gnn.memory import peak_memory
-from prenet_gnn.workload import Workload
+from prenet_gnn.memory.peak import peak_memory
+from prenet_gnn.workload.workload import Workload
 from tracing import trace
 from tracing.zoo.common import on_meta
 

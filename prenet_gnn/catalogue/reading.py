@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from prenet_gnn.catalogue.spec import KINDS, PEAK_PRECISIONS, Hardware, Price
+from prenet_gnn.common.files import read_json
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.files import read_json
 
 DEVICE_FILES = ("nvidia.toml", "amd.toml", "others.toml")
 TEXTS = (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from prenet_gnn.cli._options import ShapeOptions
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.jobs import GraphKey, attention_of
-from prenet_gnn.workload import Workload
+from prenet_gnn.predictor.jobs import GraphKey, attention_of
+from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     from tracing import OpGraph
@@ -19,7 +19,7 @@ def graph_of(model: str, shape: ShapeOptions, workload: Workload) -> OpGraph:
     shape.checked()
     if model.endswith(".json") and ":" not in model:
         return _stored(model, shape, workload)
-    from prenet_gnn.bulk import trace_key
+    from prenet_gnn.predictor.bulk import trace_key
 
     attention = attention_of(shape.attention.lower(), workload)
     key = GraphKey(model, shape.image_size, shape.seq_len, workload.mode, attention)

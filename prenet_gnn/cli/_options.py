@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from prenet_gnn.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, PRECISIONS, Workload
+from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, PRECISIONS, Workload
 
 if TYPE_CHECKING:
-    from prenet_gnn.predictor import Predictor
+    from prenet_gnn.predictor.predictor import Predictor
 
 DEFAULT_BATCH_SIZE = 32
 
@@ -84,7 +84,7 @@ class ShapeOptions:
 
     def checked(self) -> "ShapeOptions":
         """Refuses sizes that no run can have."""
-        from prenet_gnn.jobs import check_size
+        from prenet_gnn.predictor.jobs import check_size
 
         for name in ("batch_size", "image_size", "seq_len"):
             value = getattr(self, name)
@@ -150,7 +150,7 @@ class PredictorOptions:
 
     def load(self) -> "Predictor":
         """Loads the weights and, where asked for, the calibration on top."""
-        from prenet_gnn.predictor import load_predictor
+        from prenet_gnn.predictor.predictor import load_predictor
 
         predictor: Predictor = load_predictor(self.weights, self.calibration)
         return predictor

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prenet_gnn.planner import Comparison, Plan
-    from prenet_gnn.prediction import Prediction
-    from prenet_gnn.predictor import Predictor
+    from prenet_gnn.planning import Comparison, Plan
+    from prenet_gnn.predictor.prediction import Prediction
+    from prenet_gnn.predictor.predictor import Predictor
     from tracing import OpGraph
 
 # Facts about the weights that fit a line of a table.
@@ -40,7 +40,7 @@ def write(
     inputs: Mapping[str, Any] | None = None,
 ) -> None:
     """Puts together what a report shows and writes it."""
-    from prenet_gnn.hardware import get_hardware
+    from prenet_gnn.catalogue.devices import get_hardware
     from prenet_gnn.reporting import Report, write_report
 
     facts = predictor.checkpoint.facts

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from prenet_gnn.files import write_whole
-from prenet_gnn.units import bytes_text, count_text, rate_text, time_text
+from prenet_gnn.common.files import write_whole
+from prenet_gnn.common.units import bytes_text, count_text, rate_text, time_text
 
 __all__ = [
     "bytes_text",

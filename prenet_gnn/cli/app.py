@@ -11,16 +11,16 @@ from prenet_gnn import __version__
 # Command module under `prenet_gnn.cli`, and the module that has to be there for it to work.
 _COMMANDS = (
     ("trace", "tracing"),
-    ("predict", "prenet_gnn.predictor"),
-    ("compare", "prenet_gnn.planner"),
-    ("plan", "prenet_gnn.planner"),
-    ("hardware", "prenet_gnn.hardware"),
+    ("predict", "prenet_gnn.predictor.predictor"),
+    ("compare", "prenet_gnn.planning"),
+    ("plan", "prenet_gnn.planning"),
+    ("hardware", "prenet_gnn.catalogue.devices"),
     ("measure", "prenet_gnn.measuring"),
-    ("calibrate", "prenet_gnn.calibration"),
-    ("check", "prenet_gnn.checking"),
+    ("calibrate", "prenet_gnn.predictor.calibration"),
+    ("check", "prenet_gnn.measuring.checking"),
     ("train", "prenet_gnn.training.run"),
     ("tune", "prenet_gnn.tuning"),
-    ("evaluate", "prenet_gnn.evaluation"),
+    ("evaluate", "prenet_gnn.evaluation.evaluate"),
     ("data", "prenet_gnn.data"),
 )
 

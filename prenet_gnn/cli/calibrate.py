@@ -26,8 +26,8 @@ def calibrate(
 
     `prenet predict --calibration FILE` uses them.
     """
-    from prenet_gnn.calibration import calibrate as fit
     from prenet_gnn.measuring import read_records
+    from prenet_gnn.predictor.calibration import calibrate as fit
 
     calibration = fit(source.load(), read_records(records))
     calibration.save(output)

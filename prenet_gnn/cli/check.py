@@ -20,7 +20,7 @@ from prenet_gnn.cli._options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from prenet_gnn.checking import Check, Part
+    from prenet_gnn.measuring.checking import Check, Part
 
 
 def register(app: typer.Typer) -> None:
@@ -40,9 +40,9 @@ def check(
     json: Json = False,
 ) -> None:
     """Predicts a model on this machine, then measures it, and prints both."""
-    from prenet_gnn.checking import check_model
     from prenet_gnn.cli._text import json_text, warn
     from prenet_gnn.measuring import append_record, check_target
+    from prenet_gnn.measuring.checking import check_model
 
     if output is not None:
         check_target(output)

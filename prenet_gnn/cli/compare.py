@@ -20,9 +20,9 @@ from prenet_gnn.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from prenet_gnn.planner import Comparison, DeviceRow
-    from prenet_gnn.predictor import Predictor
-    from prenet_gnn.workload import Workload
+    from prenet_gnn.planning import Comparison, DeviceRow
+    from prenet_gnn.predictor.predictor import Predictor
+    from prenet_gnn.workload.workload import Workload
     from tracing import OpGraph
 
 
@@ -50,12 +50,12 @@ def compare(
     json: Json = False,
 ) -> None:
     """Ranks all devices by time or cost for one model."""
-    from prenet_gnn import planner
+    from prenet_gnn import planning
     from prenet_gnn.cli._graphs import graph_of
     from prenet_gnn.cli._report import check_report
     from prenet_gnn.cli._text import emit, json_text
-    from prenet_gnn.jobs import check_size
-    from prenet_gnn.planner.prices import parse_prices
+    from prenet_gnn.planning.prices import parse_prices
+    from prenet_gnn.predictor.jobs import check_size
 
     if samples is not None:
         check_size("samples", samples)
@@ -63,7 +63,7 @@ def compare(
     workload = run.workload()
     graph = graph_of(model, shape, workload)
     predictor = source.load()
-    result = planner.compare(
+    result = planning.compare(
         graph,
         predictor,
         workload,

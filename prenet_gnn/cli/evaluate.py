@@ -39,7 +39,7 @@ def evaluate(
     Without arguments: the scores that the weights got on rows held out from their training.
     """
     from prenet_gnn.cli._text import emit, json_text
-    from prenet_gnn.evaluation import run_evaluation
+    from prenet_gnn.evaluation.evaluate import run_evaluation
 
     report = run_evaluation(
         source.load(),

@@ -8,7 +8,7 @@ import typer
 from prenet_gnn.cli._options import Json, Output, grouped
 
 if TYPE_CHECKING:
-    from prenet_gnn.hardware import Hardware
+    from prenet_gnn.catalogue.devices import Hardware
 
 
 def register(app: typer.Typer) -> None:
@@ -27,8 +27,8 @@ def hardware(
     json: Json = False,
 ) -> None:
     """Lists the devices that are known, or shows one."""
+    from prenet_gnn.catalogue.devices import get_hardware, list_hardware
     from prenet_gnn.cli._text import emit, json_text
-    from prenet_gnn.hardware import get_hardware, list_hardware
 
     if detect:
         from prenet_gnn.measuring import detect as detect_device

@@ -16,11 +16,11 @@ from prenet_gnn.cli._options import (
     grouped,
 )
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, Workload
+from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, Workload
 
 if TYPE_CHECKING:
-    from prenet_gnn.planner import Option, Plan
-    from prenet_gnn.predictor import Predictor
+    from prenet_gnn.planning import Option, Plan
+    from prenet_gnn.predictor.predictor import Predictor
     from tracing import OpGraph
 
 SECONDS_PER_HOUR = 3600.0
@@ -76,12 +76,12 @@ def plan(
     checkpointing on every device for the fastest, cheapest or thriftiest run within the limits, and
     says which limit binds.
     """
-    from prenet_gnn import planner
+    from prenet_gnn import planning
     from prenet_gnn.cli._report import check_report
     from prenet_gnn.cli._text import emit, json_text
-    from prenet_gnn.planner.prices import parse_prices
+    from prenet_gnn.planning.prices import parse_prices
 
-    request = planner.PlanRequest(
+    request = planning.PlanRequest(
         samples=samples,
         epochs=epochs,
         objective=objective,
@@ -105,7 +105,7 @@ def plan(
     check_report(report)
     graph = _graph(model, image_size, seq_len, workload)
     predictor = source.load()
-    result = planner.plan(graph, predictor, workload, request)
+    result = planning.plan(graph, predictor, workload, request)
     if report is not None:
         _write_report(report, model, graph, result, predictor, workload)
     if json:
@@ -145,8 +145,8 @@ def _write_report(
     from dataclasses import replace
 
     from prenet_gnn.cli import _report
-    from prenet_gnn.planner import compare
-    from prenet_gnn.planner.checkpointing import checkpoint_regions, with_regions
+    from prenet_gnn.planning import compare
+    from prenet_gnn.planning.checkpointing import checkpoint_regions, with_regions
 
     best = result.best
     sized = graph.with_batch_size(best.batch_size)

@@ -18,12 +18,12 @@ from prenet_gnn.cli._options import (
     ShapeOptions,
     grouped,
 )
-from prenet_gnn.workload import Workload
+from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from prenet_gnn.hardware import Hardware
-    from prenet_gnn.planner.parallel import Outlook
-    from prenet_gnn.predictor import Prediction, Predictor
+    from prenet_gnn.catalogue.devices import Hardware
+    from prenet_gnn.planning.parallel import Outlook
+    from prenet_gnn.predictor.predictor import Prediction, Predictor
     from tracing import OpGraph
 
 SHOWN_MODULES = 5
@@ -89,11 +89,11 @@ def _predict_one(
     source: PredictorOptions,
     extras: _Extras,
 ) -> None:
+    from prenet_gnn.catalogue.devices import get_hardware
     from prenet_gnn.cli._graphs import graph_of
     from prenet_gnn.cli._report import check_report
     from prenet_gnn.cli._text import emit, json_text, warn
-    from prenet_gnn.hardware import get_hardware
-    from prenet_gnn.planner.parallel import check_devices, data_parallel
+    from prenet_gnn.planning.parallel import check_devices, data_parallel
 
     device = get_hardware(hardware)
     check_devices(extras.devices_per_node)
@@ -127,7 +127,7 @@ def _write_report(
     device: "Hardware",
 ) -> None:
     from prenet_gnn.cli import _report
-    from prenet_gnn.planner import compare
+    from prenet_gnn.planning import compare
 
     _report.write(
         path,
@@ -189,9 +189,9 @@ def _text(
 def _predict_table(
     table: Path, source: PredictorOptions, workers: int | None, output: Path | None, json: bool
 ) -> None:
-    from prenet_gnn.bulk import answer_rows, to_csv
     from prenet_gnn.cli._text import emit, json_text, progress
-    from prenet_gnn.jobs import read_rows
+    from prenet_gnn.predictor.bulk import answer_rows, to_csv
+    from prenet_gnn.predictor.jobs import read_rows
 
     columns, rows = read_rows(table)
     predictor = source.load()

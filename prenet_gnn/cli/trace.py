@@ -8,7 +8,7 @@ import typer
 
 from prenet_gnn.cli._options import Json, Model, ShapeOptions, grouped
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.workload import DEFAULT_FRAMEWORK, MODES, Workload
+from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, Workload
 
 if TYPE_CHECKING:
     from tracing import OpGraph
@@ -68,7 +68,7 @@ def trace(
 def _write(graph: "OpGraph", output: Path | None, html: Path | None) -> None:
     if output is None and html is None:
         return
-    from tracing.report import write_graph
+    from tracing.views.table import write_graph
 
     if html is not None and html.suffix.lower() != ".html":
         raise ConfigError(f"--html writes a page, so end '{html.name}' in .html; -o writes others.")
@@ -93,7 +93,7 @@ def _facts(model: str, graph: "OpGraph") -> dict[str, object]:
 
 def _print_modules(model: str, graph: "OpGraph", depth: int) -> None:
     from prenet_gnn.cli._text import warn
-    from tracing.report import format_table
+    from tracing.views.table import format_table
 
     print(f"{model}, batch {graph.batch_size}, {graph.mode}: {len(graph.nodes)} operators")
     print(format_table(graph, depth))

@@ -17,7 +17,7 @@ from prenet_gnn.data.tables import (
     phase_problems,
 )
 from prenet_gnn.errors import DataError
-from prenet_gnn.workload import PRECISIONS
+from prenet_gnn.workload.workload import PRECISIONS
 
 # Numbers of bits below 16 appear in fine-tuning tables; they are read, never trained on.
 KNOWN_PRECISIONS = (*PRECISIONS, "fp8", "amp_fp8", "bf16+nf4", "bf16+nf4-dq", "fp16 (fp32 math)")

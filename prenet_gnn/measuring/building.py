@@ -12,7 +12,7 @@ from prenet_gnn.errors import ConfigError
 from prenet_gnn.measuring.errors import MeasureError
 from prenet_gnn.measuring.layers import Shape, build_own, is_layer, is_own
 from prenet_gnn.measuring.loss import Loss, tensors_in
-from prenet_gnn.workload import Workload
+from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     import torch

@@ -62,7 +62,7 @@ def catalogue_name(name: str, device_type: str) -> str | None:
     A CPU counts as known under its full name alone: machines with a part of a chip call it alike.
     Where processor and GPU share a name (`Apple M1`), only the entry of the right kind counts.
     """
-    from prenet_gnn.hardware import get_hardware
+    from prenet_gnn.catalogue.devices import get_hardware
 
     try:
         found = get_hardware(name)

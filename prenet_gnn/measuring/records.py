@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from prenet_gnn.common.files import read_json, write_whole
 from prenet_gnn.errors import DataError
-from prenet_gnn.files import read_json, write_whole
-from prenet_gnn.workload import Workload
+from prenet_gnn.workload.workload import Workload
 
 SCHEMA = 1
 STATUSES = ("ok", "oom", "error", "crash")

@@ -18,7 +18,7 @@ from prenet_gnn.measuring.errors import MeasureError
 from prenet_gnn.measuring.layers import is_layer
 from prenet_gnn.measuring.loss import tensors_in
 from prenet_gnn.measuring.records import MeasuredRecord
-from prenet_gnn.workload import Workload
+from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from typing import Any
 
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.measuring.layers import FAMILIES, format_spec, parse_spec
-from prenet_gnn.workload import Workload
+from prenet_gnn.workload.workload import Workload
 
 SWEEP_KEYS = {
     "description",

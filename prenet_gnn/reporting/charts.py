@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.units import bytes_text, rate_text, time_text
+from prenet_gnn.common.units import bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
-    from prenet_gnn.memory import MemoryMoment
-    from prenet_gnn.planner import DeviceRow, Option
-    from prenet_gnn.prediction import CallShare, Prediction
+    from prenet_gnn.memory.peak import MemoryMoment
+    from prenet_gnn.planning import DeviceRow, Option
+    from prenet_gnn.predictor.prediction import CallShare, Prediction
 
 SHOWN_DEVICES = 30
 SHOWN_OPERATORS = 15

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn import __version__
-from prenet_gnn.files import write_whole
-from prenet_gnn.memory import memory_curve, usable_bytes
+from prenet_gnn.common.files import write_whole
+from prenet_gnn.common.units import bytes_text, count_text, rate_text, time_text
+from prenet_gnn.memory.peak import memory_curve, usable_bytes
 from prenet_gnn.reporting import charts
-from prenet_gnn.units import bytes_text, count_text, rate_text, time_text
 
 if TYPE_CHECKING:
-    from prenet_gnn.hardware import Hardware
-    from prenet_gnn.planner import Comparison, DeviceRow, Plan
-    from prenet_gnn.prediction import Prediction
+    from prenet_gnn.catalogue.devices import Hardware
+    from prenet_gnn.planning import Comparison, DeviceRow, Plan
+    from prenet_gnn.predictor.prediction import Prediction
     from tracing import OpGraph
 
 PACKAGES = ("torch", "torch-geometric", "timm", "torchvision", "transformers", "plotly")

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from prenet_gnn.data.keys import GraphKey, graph_path
-from prenet_gnn.features.attention import computes_in_single
-from prenet_gnn.features.encode import Encoded, encode
-from prenet_gnn.features.template import as_training, build_template, template_key
-from prenet_gnn.precision import policy
+from prenet_gnn.encoding.attention import computes_in_single
+from prenet_gnn.encoding.encode import Encoded, encode
+from prenet_gnn.encoding.precision import policy
+from prenet_gnn.encoding.template import as_training, build_template, template_key
 from prenet_gnn.training.operators import LIBRARY as OPERATOR
 from prenet_gnn.training.operators import operator_graph
-from prenet_gnn.workload import version_in
+from prenet_gnn.workload.workload import version_in
 
 # Raise when features change: stored arrays of another version are not read.
 ENCODING_VERSION = "12"
@@ -36,7 +36,7 @@ class EntryKey:
     graph: GraphKey
     precision: str
     batch_size: int  # 0 = as traced
-    single_attention: bool = False  # see `features.attention.computes_in_single`
+    single_attention: bool = False  # see `encoding.attention.computes_in_single`
 
 
 def entry_precision(precision: str) -> str:
@@ -66,8 +66,8 @@ def encode_graph(
 ) -> list[Encoded]:
     """Encodes one cached graph for several precisions and batch sizes."""
     from prenet_gnn.data.graphs import load_graph
-    from prenet_gnn.features.attention import eager_attention
-    from tracing.loss import with_loss
+    from prenet_gnn.encoding.attention import eager_attention
+    from tracing.capture.loss import with_loss
 
     base = base_key(key)
     graph = operator_graph(key) if key.library == OPERATOR else load_graph(base, folder)

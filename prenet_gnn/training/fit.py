@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prenet_gnn.metrics import mape, median_ape
-from prenet_gnn.model.batch import Sample, collate
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.device import RUN
-from prenet_gnn.model.network import TimeGNN, Times
-from prenet_gnn.model.paired import PairedGNN
-from prenet_gnn.settings import Limits, checked
-from prenet_gnn.training.latents import Latents
+from prenet_gnn.common.settings import Limits, checked
+from prenet_gnn.encoding.batch import Sample, collate
+from prenet_gnn.encoding.device import RUN
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.latents import Latents
+from prenet_gnn.network.network import TimeGNN, Times
+from prenet_gnn.network.paired import PairedGNN
+from prenet_gnn.training.metrics import mape, median_ape
 from prenet_gnn.training.optimizer import make_optimizer, make_schedule
 from prenet_gnn.training.parallel import (
     average,

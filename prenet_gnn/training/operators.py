@@ -183,10 +183,10 @@ def operator_rows(frame: pd.DataFrame, store: Store) -> Rows:
 
     Groups of one source, operator, pass and device weigh as the square root of their size.
     """
-    from prenet_gnn.model.batch import FLOORS
+    from prenet_gnn.encoding.batch import FLOORS
     from prenet_gnn.training.encoding import EntryKey, entry_precision
     from prenet_gnn.training.rows import Rows
-    from prenet_gnn.workload import Workload
+    from prenet_gnn.workload.workload import Workload
 
     columns = zip(frame["op"], frame["phase"], frame["shape"], frame["precision"], strict=True)
     keys = [EntryKey(operator_key(o, p, s), entry_precision(f), 0) for o, p, s, f in columns]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from prenet_gnn.model.network import TimeGNN
+    from prenet_gnn.network.network import TimeGNN
     from prenet_gnn.training.fit import TrainConfig
 
 # Share of the steps in which the learning rate rises.

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.families import families
 from prenet_gnn.data.splits import chip_name
+from prenet_gnn.encoding.batch import Sample
+from prenet_gnn.encoding.device import device_vector, format_of, run_vector
+from prenet_gnn.encoding.fields import OPERATORS
 from prenet_gnn.errors import DataError
-from prenet_gnn.features.schema import OPERATORS
-from prenet_gnn.hardware import get_hardware
-from prenet_gnn.model.batch import Sample
-from prenet_gnn.model.device import device_vector, format_of, run_vector
+from prenet_gnn.network.latents import Latents, device_key, framework_key, host_key
 from prenet_gnn.training.encoding import EntryKey, Store, entry_key
-from prenet_gnn.training.latents import Latents, device_key, framework_key, host_key
-from prenet_gnn.workload import Workload
+from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from prenet_gnn.features.encode import Encoded
+    from prenet_gnn.encoding.encode import Encoded
 
 log = logging.getLogger(__name__)
 # Rows of one device, mode, format and library weigh together as this power of their number, so that
@@ -48,7 +48,7 @@ class Rows:
 
     Shapes:
         `seconds`, `forward_s`, `backward_s` (nan where not measured) and `weight` are `(R,)`;
-        `floors` says for operators that were timed alone by which source (`model.batch.FLOORS`).
+        `floors` says for operators that were timed alone by which source (`encoding.batch.FLOORS`).
     """
 
     frame: pd.DataFrame

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.model.config import ModelConfig
-from prenet_gnn.model.network import TimeGNN
-from prenet_gnn.model.paired import PairedGNN
+from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.network.network import TimeGNN
+from prenet_gnn.network.paired import PairedGNN
 from prenet_gnn.training.fit import Fitted, TrainConfig, fit
 from prenet_gnn.training.parallel import is_first
 from prenet_gnn.training.rows import Rows, family_names
 
 if TYPE_CHECKING:
-    from prenet_gnn.outside import Seen
+    from prenet_gnn.predictor.outside import Seen
 
 ENCODED = "encoded.npz"
 ENCODED_OPERATORS = "encoded-operators.npz"
@@ -262,7 +262,7 @@ def run_training(
 
 def seen_in(rows: Rows, chosen: np.ndarray) -> Seen:
     """The graphs of some rows in short, to know later which graphs lie outside of them."""
-    from prenet_gnn.outside import seen_graphs, summary
+    from prenet_gnn.predictor.outside import seen_graphs, summary
 
     group = family_names(rows, chosen)
     distinct = {rows.keys[i]: name for i, name in zip(chosen, group, strict=True)}
@@ -285,7 +285,7 @@ def write_checkpoint(
     """Writes weights and their description."""
     import torch
 
-    from prenet_gnn.checkpoint import Checkpoint, save_checkpoint
+    from prenet_gnn.network.checkpoint import Checkpoint, save_checkpoint
 
     frame = rows.frame
     facts = {

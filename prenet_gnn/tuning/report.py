@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from prenet_gnn.common.files import write_whole
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.files import write_whole
 from prenet_gnn.tuning.space import nested
 from prenet_gnn.tuning.trials import RETRY_OF, finished
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prenet_gnn.common.files import write_whole
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.files import write_whole
 from prenet_gnn.tuning.proxy import ProxyConfig
 
 FILE = "tune.json"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from prenet_gnn.features.template import ROUNDS
-from prenet_gnn.model.layers import CONVS
+from prenet_gnn.encoding.template import ROUNDS
+from prenet_gnn.network.message_passing import CONVS
 
 
 class Suggests(Protocol):

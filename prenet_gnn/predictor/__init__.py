@@ -1,0 +1,1 @@
+"""What users call: predictions, calibrated ones, whole tables of them."""

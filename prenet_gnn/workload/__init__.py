@@ -1,0 +1,1 @@
+"""What is asked: how a graph is run."""

@@ -1,0 +1,1 @@
+"""From a module and its inputs to a graph: export, record, patches."""

@@ -1,0 +1,1 @@
+"""What an operator costs: arithmetic, bytes, what autograd keeps."""

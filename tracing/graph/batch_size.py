@@ -1,0 +1,148 @@
+"""How the sizes in a graph follow the batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tracing.errors import TraceError
+from tracing.graph.op_graph import BATCH_MARKER, OpGraph
+from tracing.graph.specs import OpNode, TensorSpec
+
+# Smallest prime that serves for the second trace when the first is at the marker itself.
+SECOND_PROBE = 4099
+
+
+def integers(graph: OpGraph) -> Iterator[int]:
+    """Every integer of the graph that could depend on the batch, in a fixed order."""
+    for node in graph.nodes:
+        for spec in (*node.input_specs, *node.output_specs):
+            yield from spec.shape
+        for value in node.attrs.values():
+            yield from _attr_integers(value)
+    for spec in graph.inputs.values():
+        yield from spec.shape
+
+
+def _attr_integers(value: Any) -> Iterator[int]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _attr_integers(item)
+
+
+def _mapped(value: Any, convert: Callable[[int], int]) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return convert(value)
+    if isinstance(value, list | tuple):
+        return [_mapped(item, convert) for item in value]
+    return value
+
+
+def map_node(node: OpNode, convert: Callable[[int], int]) -> OpNode:
+    """The call with every size and integer argument converted."""
+
+    def spec(old: TensorSpec) -> TensorSpec:
+        return TensorSpec(tuple([convert(size) for size in old.shape]), old.dtype)
+
+    return OpNode(
+        index=node.index,
+        name=node.name,
+        target=node.target,
+        kind=node.kind,
+        module=node.module,
+        sources=node.sources,
+        input_specs=tuple([spec(old) for old in node.input_specs]),
+        output_specs=tuple([spec(old) for old in node.output_specs]),
+        attrs={name: _mapped(value, convert) for name, value in node.attrs.items()},
+        needs_grad=node.needs_grad,
+        differentiable=node.differentiable,
+        region=node.region,
+        autocast=node.autocast,
+    )
+
+
+def map_integers(graph: OpGraph, convert: Callable[[int], int], batch_size: int) -> OpGraph:
+    """Rebuilds a graph with every integer converted, in the order of `integers`."""
+    nodes = tuple(map_node(node, convert) for node in graph.nodes)
+    inputs = {
+        name: TensorSpec(tuple(convert(size) for size in spec.shape), spec.dtype)
+        for name, spec in graph.inputs.items()
+    }
+    return graph.replace(
+        nodes=nodes, inputs=inputs, batch_size=batch_size, probe=None, retrace=graph.retrace
+    )
+
+
+def from_marker(batch_size: int) -> Callable[[int], int]:
+    """How an integer of a graph traced at `BATCH_MARKER` changes to a batch size."""
+
+    def convert(value: int) -> int:
+        if value == 0 or value % BATCH_MARKER:
+            return value
+        count, power = value, 0
+        while count % BATCH_MARKER == 0:
+            count //= BATCH_MARKER
+            power += 1
+        return int(count * batch_size**power)
+
+    return convert
+
+
+def _at(first: tuple[int, int], second: tuple[int, int], batch_size: int) -> int:
+    """The integer at `batch_size`, from its values at two batch sizes."""
+    (size_a, a), (size_b, b) = first, second
+    if a == b:
+        return a
+    for power in (1, 2):
+        if a % size_a**power == 0 and a // size_a**power * size_b**power == b:
+            return int(a // size_a**power * batch_size**power)
+    slope, rest = divmod(b - a, size_b - size_a)
+    if rest or slope < 0:
+        raise TraceError(
+            f"a size of the model is {a} at batch {size_a} and {b} at batch {size_b}: it does "
+            f"not grow linearly with the batch; trace the model again at batch {batch_size}"
+        )
+    return a + slope * (batch_size - size_a)
+
+
+def probed(graph: OpGraph) -> OpGraph:
+    """The graph with the integers of a second trace, which is made here when it is missing."""
+    if graph.probe is not None:
+        return graph
+    if graph.retrace is None:
+        raise TraceError(
+            f"this graph was stored at batch {graph.batch_size} without a second trace; trace the "
+            f"model at the batch size you need, or at batch {BATCH_MARKER} for any size"
+        )
+    other = BATCH_MARKER if graph.batch_size != BATCH_MARKER else SECOND_PROBE
+    if graph.meta.get("recorded_run"):
+        # the second trace is a real run as well, so a small one
+        other = 2 * graph.batch_size
+    second = graph.retrace(other)
+    if [n.target for n in second.nodes] != [n.target for n in graph.nodes]:
+        raise TraceError(
+            f"the model runs other operators at batch {other} than at batch {graph.batch_size}; "
+            "trace it again at the batch size you need"
+        )
+    return graph.replace(probe=(other, tuple(integers(second))))
+
+
+def rescale(graph: OpGraph, batch_size: int) -> OpGraph:
+    """The graph at another batch size; see `OpGraph.with_batch_size`."""
+    if graph.batch_size < 1:
+        raise TraceError("the model's inputs have no common first dimension to call the batch")
+    if graph.batch_size == BATCH_MARKER and graph.probe is None:
+        return map_integers(graph, from_marker(batch_size), batch_size)
+    if graph.probe is None:
+        object.__setattr__(graph, "probe", probed(graph).probe)
+    assert graph.probe is not None
+    other, values = graph.probe
+    stream = iter(values)
+
+    def convert(value: int) -> int:
+        return _at((graph.batch_size, value), (other, next(stream)), batch_size)
+
+    scaled = map_integers(graph, convert, batch_size)
+    return scaled.replace(probe=graph.probe)
