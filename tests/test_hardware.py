@@ -286,8 +286,10 @@ def test_bad_device_file(tmp_path: Path, text: str) -> None:
 
 
 def test_catalogue_needs_no_torch() -> None:
-    code = "import sys, prenet_gnn.catalogue.devices as h; h.list_hardware(); "
+    code = (
+        "import sys, prenet_gnn.catalogue.devices as h; h.list_hardware(); "
         "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

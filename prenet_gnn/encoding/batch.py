@@ -36,7 +36,7 @@ PHASE_INDEX = ("forward", "loss", "backward", "optimizer", "zero_grad", "h2d", "
 class Sample:
     """One row: an encoded graph, how it runs, where, and which latents it belongs to.
 
-    `device` and `run` are the vectors of `encoding.device`; the latent indices are 0 for a device or
+    `device` and `run` are the vectors of `encoding.device`; latent indices are 0 for a device or
     host that training has not seen. `floor` is 0 for an iteration, else the source that timed one
     operator alone (position in `FLOORS`, from 1).
     """
