@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, PRECISIONS, Workload
+from prenet_gnn.workload.optimizers import OPTIMIZERS
+from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, PRECISIONS, Workload
 
 if TYPE_CHECKING:
     from prenet_gnn.predictor.predictor import Predictor

@@ -16,7 +16,8 @@ from prenet_gnn.cli._options import (
     grouped,
 )
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, OPTIMIZERS, Workload
+from prenet_gnn.workload.optimizers import OPTIMIZERS
+from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, Workload
 
 if TYPE_CHECKING:
     from prenet_gnn.planning import Option, Plan

@@ -15,7 +15,8 @@ from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.reading import RowProblem, lines, raise_first, read_table
 from prenet_gnn.data.schema import MEASUREMENTS, MEMORY, OPERATORS
 from prenet_gnn.errors import ConfigError, DataError, UnknownHardwareError
-from prenet_gnn.workload.workload import OPTIMIZERS, PHASES, PRECISIONS
+from prenet_gnn.workload.optimizers import OPTIMIZERS
+from prenet_gnn.workload.workload import PHASES, PRECISIONS
 
 log = logging.getLogger(__name__)
 

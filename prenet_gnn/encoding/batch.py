@@ -13,16 +13,11 @@ from torch_geometric.data import Data
 
 from prenet_gnn.encoding.device import RUN
 from prenet_gnn.encoding.encode import TOTALS, Encoded
+from prenet_gnn.workload.optimizers import OPTIMIZERS, is_foreach
 from prenet_gnn.workload.workload import Workload
 
-# Float32 tensors that one optimizer step reads and writes per parameter: weight and gradient read,
-# weight written (SGD); momentum read and written too; two moments for Adam (Kingma & Ba 2015).
-OPTIMIZER_PASSES = {"none": 0, "sgd": 3, "sgd_momentum": 5, "adam": 7, "adamw": 7}
-# Kernels per parameter tensor when the optimizer loops over tensors (before foreach, PyTorch 2.0).
-OPTIMIZER_KERNELS = {"none": 0, "sgd": 1, "sgd_momentum": 3, "adam": 8, "adamw": 9}
 # A foreach kernel takes this many tensors at a time (multi_tensor_apply's limit is near it).
 FOREACH_TENSORS = 30
-FOREACH_SINCE = (2, 0)
 # Sources of operators timed alone: each adds its own launch and synchronisation to every time.
 FLOORS = (
     "neusight", "vidur", "eleutherai-sizing", "deepbench", "mamf", "ml-performance-prediction",
@@ -61,18 +56,15 @@ def phases_vector(workload: Workload) -> np.ndarray:
 def step_vector(encoded: Encoded, workload: Workload) -> np.ndarray:
     """`(5,)`: optimizer bytes and kernels, zero_grad bytes and kernels, bytes of the batch."""
     tensors, numel = encoded.totals[0], encoded.totals[1]
-    version = workload.framework_version
-    foreach = version is None or version >= FOREACH_SINCE
-    passes = OPTIMIZER_PASSES[workload.optimizer]
-    kernels = OPTIMIZER_KERNELS[workload.optimizer] * (
-        np.ceil(tensors / FOREACH_TENSORS) if foreach else tensors
-    )
+    foreach = is_foreach(workload.framework_version)
+    optimizer = OPTIMIZERS[workload.optimizer]
+    groups = np.ceil(tensors / FOREACH_TENSORS) if foreach else tensors
     item = {"fp16": 2, "bf16": 2, "fp64": 8}.get(workload.precision, 4)
-    # Gradients are freed, not zeroed, since 2.0
+    moved = optimizer.passes * numel * item
+    # Gradients are freed, not zeroed, where the optimizer is foreach
     zero = 0.0 if foreach else 1.0
-    return np.array(
-        [passes * numel * item, kernels, zero * numel * item, zero * tensors, encoded.totals[3]]
-    )
+    kernels = optimizer.kernels * groups
+    return np.array([moved, kernels, zero * numel * item, zero * tensors, encoded.totals[3]])
 
 
 def _run(sample: Sample) -> np.ndarray:

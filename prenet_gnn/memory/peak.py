@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from prenet_gnn.memory.tensors import Formats
+from prenet_gnn.workload.optimizers import OPTIMIZERS, Optimizer, is_foreach
 
 if TYPE_CHECKING:
     from prenet_gnn.catalogue.devices import Hardware
@@ -31,14 +32,10 @@ CUBLAS_BYTES = 8_519_680
 # What the driver leaves of the memory on the data sheet: 23.70 of 24 GiB (RTX 3090), 39.59 of
 # 40 GiB (A100), 15.78 of 16 GiB (V100).
 USABLE_SHARE = 0.9875
-# Bytes of optimizer state per byte of trained weight.
-STATES = {"none": 0, "sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2}
 # Precisions whose tensors are as large as those of another.
 SAME_SIZES = {"tf32": "fp32", "bf16": "fp16", "amp_bf16": "amp_fp16"}
 # Calls that cuBLAS computes.
 PRODUCTS = ("linear", "matmul", "attention", "rnn")
-# Gradients become None in zero_grad, and optimizers work on all tensors at once, since this.
-SET_TO_NONE_SINCE = (2, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +240,10 @@ def _follow(graph: OpGraph, workload: Workload, device: str) -> _Followed:
     graph = formats.with_own_extras(graph)
     state = _State(graph, workload, formats, device)
     products = device == "cuda" and any(node.kind in PRODUCTS for node in graph.nodes)
+    optimizer = OPTIMIZERS[workload.optimizer]
     return _Followed(
         weights=state.weights,
-        optimizer=state.trained * STATES[workload.optimizer] if graph.mode == "train" else 0,
+        optimizer=state.trained * optimizer.states if graph.mode == "train" else 0,
         cublas=CUBLAS_BYTES if products else 0,
         modern=state.modern,
         peaks=tuple(_peaks(graph, workload, formats, state, device)),
@@ -277,15 +275,14 @@ class _State:
         ]
         self.weights, self.trained = sum(sizes), sum(trained)
         self.largest = max(trained, default=0)
-        version = workload.framework_version
-        self.modern = version is None or version >= SET_TO_NONE_SINCE
+        self.modern = is_foreach(workload.framework_version)
         self.foreach = self.modern and device == "cuda"
 
-    def step_temporaries(self, optimizer: str) -> int:
-        """Adam's denominator: of all weights at once, or root and quotient of one at a time."""
-        if not optimizer.startswith("adam"):
-            return 0
-        return self.trained if self.foreach else 2 * self.largest
+    def step_temporaries(self, optimizer: Optimizer) -> int:
+        """Of all weights at once, or of one at a time."""
+        if self.foreach:
+            return optimizer.temporaries * self.trained
+        return optimizer.loop_temporaries * self.largest
 
 
 def _peaks(
@@ -315,7 +312,7 @@ def _peaks(
             formats.moved(node) if node.kind in ("conv", "conv_transpose") else 0,
         )
     if graph.mode == "train" and workload.optimizer != "none":
-        step = state.step_temporaries(workload.optimizer)
+        step = state.step_temporaries(OPTIMIZERS[workload.optimizer])
         yield _Peak("optimizer", batch, state.trained, step)
 
 

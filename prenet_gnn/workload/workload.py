@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 
 from prenet_gnn.errors import ConfigError
+from prenet_gnn.workload.optimizers import OPTIMIZERS
 
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16", "fp16", "bf16", "fp64")
-OPTIMIZERS = ("none", "sgd", "sgd_momentum", "adam", "adamw")
 # What a time covers; the empty string is the whole iteration.
 PHASES = (
     "data_loading",
@@ -71,7 +71,7 @@ class Workload:
         """Checks every field against the values that are allowed."""
         _choose("mode", self.mode, MODES)
         _choose("precision", self.precision, PRECISIONS)
-        _choose("optimizer", self.optimizer, OPTIMIZERS)
+        _choose("optimizer", self.optimizer, tuple(OPTIMIZERS))
         for name in ("channels_last", "compiled", "cudnn_benchmark"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} must be true or false, not {getattr(self, name)!r}.")
