@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tracing.costs.einsum import einsum_flops
 from tracing.costs.recurrent import is_cell, stacks
+from tracing.costs.vocab import LOOKUPS
 from tracing.graph.specs import OpNode
 
 # node -> FLOPs forward and FLOPs of every input's gradient, or FLOPs forward alone
@@ -213,7 +214,7 @@ def forward_bytes(node: OpNode) -> tuple[int, int]:
     written = sum(spec.bytes for spec in node.output_specs)
     if node.kind == "create":
         return 0, written
-    if node.kind in ("embedding", "index") and len(node.input_specs) > 1 and not node.inplace:
+    if node.kind in LOOKUPS and len(node.input_specs) > 1 and not node.inplace:
         table = max(range(len(node.input_specs)), key=lambda i: node.input_specs[i].bytes)
         others = sum(s.bytes for i, s in enumerate(node.input_specs) if i != table)
         return others + min(written, node.input_specs[table].bytes), written

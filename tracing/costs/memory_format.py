@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 
 from tracing.costs.strides import _VIEWS, _apply
+from tracing.costs.vocab import CONVOLUTIONS
 from tracing.graph.specs import OpNode, Source, TensorSpec
 
 KEEPS = frozenset({"activation", "unary", "binary", "dropout", "batch_norm", "pool", "interpolate"})
-CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
 # These kernels want a plain tensor and copy any other.
 PLAIN_ONLY = frozenset({"group_norm", "layer_norm", "rms_norm", "softmax", "linear", "rnn"})
 KEEPING_COPIES = frozenset({"clone", "_to_copy", "to", "pad", "constant_pad_nd", "float", "half"})

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tracing.costs.vocab import words
+from tracing.costs.vocab import CONVOLUTIONS, words
 from tracing.graph.specs import OpNode
 
 SAVES_OUTPUT = words(
@@ -50,7 +50,7 @@ def _make(node: OpNode, inputs: tuple[int, ...], outputs: tuple[int, ...], extra
 def _product_operands(node: OpNode) -> tuple[int, ...]:
     """Operands of a product are kept where another operand needs its gradient."""
     needs = node.needs_grad
-    if node.kind in ("conv", "conv_transpose") or node.op in ("bilinear", "_trilinear"):
+    if node.kind in CONVOLUTIONS or node.op in ("bilinear", "_trilinear"):
         # one backward kernel for all gradients: it keeps input and weight whatever is needed
         return tuple(range(min(2 + (node.kind == "matmul"), len(needs))))
     first = 1 if node.op in ("addmm", "baddbmm", "addbmm", "addmv") else 0
@@ -292,11 +292,10 @@ def _pointwise(node: OpNode) -> Saved:
 
 _RULES = {
     "conv": _products, "conv_transpose": _products, "linear": _products, "matmul": _products,
-    "attention": _attention, "batch_norm": _batch_norm, "layer_norm": _layer_norm,
-    "group_norm": _group_norm, "rms_norm": _rms_norm, "pool": _pool, "dropout": _dropout,
-    "loss": _loss, "embedding": _integer_inputs, "index": _integer_inputs, "sort": _sort,
-    "interpolate": _interpolate,
-    "rnn": _rnn, "reduce": _reduce, "binary": _binary,
+    "attention": _attention, "rnn": _rnn, "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm, "group_norm": _group_norm, "rms_norm": _rms_norm, "pool": _pool,
+    "dropout": _dropout, "loss": _loss, "embedding": _integer_inputs, "index": _integer_inputs,
+    "sort": _sort, "interpolate": _interpolate, "reduce": _reduce, "binary": _binary,
 }  # fmt: skip
 _CPU_RULES: dict[str, Callable[[OpNode], Saved]] = {
     "dropout": _dropout_cpu,

@@ -21,6 +21,18 @@ KINDS = (
     "fft", "scan", "view", "other",
 )  # fmt: skip
 
+# Kinds that are spoken of together; the set operators say what a caller leaves out.
+CONVOLUTIONS = words("conv conv_transpose")
+# Matrix products of one call: dense layers, products of two activations, fused attention.
+MATRIX_PRODUCTS = words("linear matmul attention")
+# Layers whose time steps wait for each other: many small matrix products in one call.
+RECURRENT = words("rnn")
+# Kinds that do their FLOPs in products, in tensor cores where a device has them.
+PRODUCTS = CONVOLUTIONS | MATRIX_PRODUCTS | RECURRENT
+NORMS = words("batch_norm layer_norm group_norm rms_norm")
+# Kinds that read some rows of a table and leave the others alone.
+LOOKUPS = words("embedding index")
+
 _OPS: dict[str, str] = {
     "conv": "conv1d conv2d conv3d convolution _convolution",
     "conv_transpose": "conv_transpose1d conv_transpose2d conv_transpose3d",
