@@ -214,7 +214,7 @@ def main() -> None:
     args = parser.parse_args()
     import torch
 
-    from prenet_gnn.predictor.predictor import load_predictor
+    from prenet_gnn.predictor.loading import load_predictor
 
     torch.set_num_threads(1)
     predictor = load_predictor(args.weights)

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from experiments.calibration_points import Point, held_out_points, points_of
 from experiments.provenance import provenance, write_result
+from prenet_gnn.data.records import read_records
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.measuring.records import read_records
-from prenet_gnn.predictor.calibration import MODEL_NOISE, fit_factors
+from prenet_gnn.measuring.calibrating import MODEL_NOISE, fit_factors
 
 COUNTS = (0, 1, 3, 10, 30)
 REPEATS = 50
@@ -116,7 +116,7 @@ def show(title: str, steps: Sequence[Step]) -> None:
 
 def _points(arguments: argparse.Namespace) -> dict[str, list[Point]]:
     if arguments.records is not None:
-        from prenet_gnn.predictor.predictor import load_predictor
+        from prenet_gnn.predictor.loading import load_predictor
 
         predictor = load_predictor(arguments.weights)
         return {str(arguments.records): points_of(read_records(arguments.records), predictor)}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prenet_gnn.data.records import MeasuredRecord
 from prenet_gnn.errors import CheckpointError
-from prenet_gnn.measuring.records import MeasuredRecord
-from prenet_gnn.predictor.calibrated import GraphSource
-from prenet_gnn.predictor.calibration import describe, features_of, measured_device
+from prenet_gnn.measuring.graphs import GraphSource
+from prenet_gnn.predictor.calibration import describe, features_of
 
 if TYPE_CHECKING:
     from prenet_gnn.predictor.predictor import Predictor
@@ -47,8 +47,8 @@ def points_of(records: Sequence[MeasuredRecord], predictor: Predictor) -> list[P
     for record in records:
         if record.seconds is None or record.model.startswith("layer:"):
             continue
-        prediction = predictor.predict(graphs(record), measured_device(record), record.workload)
-        features = describe(prediction, record.workload)
+        prediction = predictor.predict(graphs(record), record.device, record.workload)
+        features = describe(prediction)
         found.append(Point(record.model, features, prediction.seconds, record.seconds))
     return found
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from experiments.calibration_curve import REPEATS, curve, show
 from experiments.calibration_points import Point, points_of
 from experiments.provenance import provenance, write_result
+from prenet_gnn.data.records import read_records
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.measuring.records import read_records
 
 RECORDS = Path(__file__).parent / "records" / "cpu-models.jsonl.gz"
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--write", action="store_true", help="keep the result")
     arguments = parser.parse_args(argv)
-    from prenet_gnn.predictor.predictor import load_predictor
+    from prenet_gnn.predictor.loading import load_predictor
 
     try:
         records = [r for r in read_records(arguments.records) if r.seconds is not None]

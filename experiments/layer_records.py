@@ -11,10 +11,9 @@ import pandas as pd
 
 from experiments.layer_tables import GATES, Work, convolution, recurrent, row_of, with_features
 from prenet_gnn.measuring.layers import Value, parse_spec
-from prenet_gnn.predictor.calibration import measured_device
 
 if TYPE_CHECKING:
-    from prenet_gnn.measuring.records import MeasuredRecord
+    from prenet_gnn.data.records import MeasuredRecord
 
 RECORDS = Path(__file__).parent / "records"
 OPTIMIZERS = ("none", "sgd", "adam", "adamw")
@@ -23,7 +22,7 @@ DEFAULT_IMAGE, DEFAULT_SEQ = 56, 128
 
 def read_layers(folder: Path = RECORDS) -> list[MeasuredRecord]:
     """All finished records of single layers that are in the repository."""
-    from prenet_gnn.measuring.records import read_records
+    from prenet_gnn.data.records import read_records
 
     records = [
         record for path in sorted(folder.glob("*.jsonl.gz")) for record in read_records(path)
@@ -48,7 +47,7 @@ def record_tables(records: Sequence[MeasuredRecord]) -> dict[str, pd.DataFrame]:
         workload = record.workload
         row = row_of(
             work,
-            device=measured_device(record),
+            device=record.device,
             precision="fp32",
             seconds=record.seconds,
             size_backward=float(workload.mode == "train"),

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.data.records import MeasuredRecord, read_records, write_gzip
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.measuring.records import MeasuredRecord, read_records, write_gzip
 
 
 def packed(

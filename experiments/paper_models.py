@@ -51,7 +51,7 @@ def end_to_end(
     data_dir: Path, operators: pd.DataFrame, rows: int, ledger: Ledger, *, quick: bool = False
 ) -> dict[str, object]:
     """Predicts every run of the paper with the sum over layers and with the shipped network."""
-    from prenet_gnn.predictor.predictor import load_predictor
+    from prenet_gnn.predictor.loading import load_predictor
 
     paper = pd.read_csv(data_dir / FILE)
     paper = paper[paper["kind"] == "end_to_end"]

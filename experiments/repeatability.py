@@ -24,8 +24,8 @@ from pathlib import Path
 
 from experiments.cpu_error import RECORDS
 from experiments.provenance import provenance, write_result
+from prenet_gnn.data.records import MeasuredRecord, read_records
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.measuring.records import MeasuredRecord, read_records
 from prenet_gnn.measuring.sweep_run import run_sweep
 
 FEWEST = 3

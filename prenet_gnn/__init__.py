@@ -18,7 +18,9 @@ if TYPE_CHECKING:
         UnknownHardwareError,
     )
     from prenet_gnn.planning import compare, plan
-    from prenet_gnn.predictor.predictor import Prediction, Predictor, load_predictor
+    from prenet_gnn.predictor.loading import load_predictor
+    from prenet_gnn.predictor.prediction import Prediction
+    from prenet_gnn.predictor.predictor import Predictor
     from prenet_gnn.workload.workload import Workload
 
 __version__ = "0.1.0"
@@ -29,14 +31,14 @@ _HOME = {
     "DataError": "errors",
     "Hardware": "catalogue.devices",
     "PreNetError": "errors",
-    "Prediction": "predictor.predictor",
+    "Prediction": "predictor.prediction",
     "Predictor": "predictor.predictor",
     "UnknownHardwareError": "errors",
     "Workload": "workload.workload",
     "compare": "planning",
     "get_hardware": "catalogue.devices",
     "list_hardware": "catalogue.devices",
-    "load_predictor": "predictor.predictor",
+    "load_predictor": "predictor.loading",
     "plan": "planning",
 }
 

@@ -11,14 +11,9 @@ import pytest
 from experiments.calibration_curve import Point, curve
 from prenet_gnn.errors import CheckpointError, DataError
 from prenet_gnn.measuring import MeasuredRecord
-from prenet_gnn.predictor.calibration import (
-    Calibration,
-    calibrate,
-    describe,
-    family_of,
-    fit_calibration,
-    load_calibration,
-)
+from prenet_gnn.measuring.calibrating import fit_calibration
+from prenet_gnn.predictor.calibrated import CalibratedPredictor
+from prenet_gnn.predictor.calibration import Calibration, describe, family_of, load_calibration
 from prenet_gnn.predictor.prediction import CallShare, Prediction
 from prenet_gnn.workload.workload import Workload
 
@@ -33,7 +28,7 @@ class Graph:
 
 
 class Predictor:
-    name = "frozen"
+    checkpoint = "frozen"
 
     def predict(self, graph, hardware="", workload=None):
         workload = workload or Workload()
@@ -82,7 +77,9 @@ def fit(pairs, **changes):
 
 
 def corrected(calibration, g, workload=None):
-    return calibration.apply(Predictor()).predict(g, "Test CPU", workload or Workload())
+    return CalibratedPredictor(Predictor(), calibration).predict(
+        g, "Test CPU", workload or Workload()
+    )
 
 
 def test_a_device_twice_as_slow_is_found_from_three_records():
@@ -162,9 +159,9 @@ def test_other_devices_pass_unchanged_with_a_warning():
 def test_predict_many_agrees_with_predict():
     found = fit([(graph(0.1), 0.2)])
     graphs = [graph(0.1), graph(0.3, conv=0.9)]
-    many = found.apply(Predictor()).predict_many(graphs, ["Test CPU"], Workload())
+    many = CalibratedPredictor(Predictor(), found).predict_many(graphs, ["Test CPU"], Workload())
     assert [p.seconds for p in many] == [corrected(found, g).seconds for g in graphs]
-    assert found.apply(Predictor()).name == "frozen"
+    assert CalibratedPredictor(Predictor(), found).checkpoint == "frozen"
 
 
 def test_the_breakdown_is_corrected_too():
@@ -177,7 +174,7 @@ def test_the_breakdown_is_corrected_too():
 
 
 def test_shares_add_up():
-    features = describe(Predictor().predict(graph(0.1)), Workload(precision="amp_bf16"))
+    features = describe(Predictor().predict(graph(0.1), workload=Workload(precision="amp_bf16")))
     assert features["conv"] + features["matmul"] + features["memory"] == pytest.approx(1.0)
     assert features["precision:amp_bf16"] == 1.0
     assert 0 < features["launch"] < 1
@@ -203,10 +200,10 @@ def test_family_of(operator, family):
 
 def test_unusable_records():
     with pytest.raises(DataError, match="no measured time"):
-        calibrate(Predictor(), [record(None, status="oom")])
+        fit_calibration([record(None, status="oom")], Predictor())
     two = [record(0.1), record(0.1, hardware="Other GPU")]
     with pytest.raises(DataError, match="several devices \\(Other GPU, Test CPU\\)"):
-        calibrate(Predictor(), two)
+        fit_calibration(two, Predictor())
     with pytest.raises(DataError, match="there are: Other GPU, Test CPU"):
         fit_calibration(two, Predictor(), hardware="Third")
     chosen = fit_calibration(two, Predictor(), hardware="Test CPU", graph_of=lambda r: graph(0.1))

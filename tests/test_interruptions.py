@@ -17,11 +17,11 @@ import torch
 from prenet_gnn.cli import main
 from prenet_gnn.common.files import write_whole
 from prenet_gnn.data.keys import GraphKey
+from prenet_gnn.data.records import write_gzip
 from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring import MeasuredRecord, append_record, read_records
-from prenet_gnn.measuring.records import write_gzip
 from prenet_gnn.network.checkpoint import load_checkpoint, save_checkpoint
 from prenet_gnn.predictor.calibration import Calibration
 from prenet_gnn.training.encoding import EntryKey, Store

@@ -12,7 +12,7 @@ from prenet_gnn.workload.optimizers import OPTIMIZERS
 from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, PRECISIONS, Workload
 
 if TYPE_CHECKING:
-    from prenet_gnn.predictor.predictor import Predictor
+    from prenet_gnn.predictor.interface import TimePredictor
 
 DEFAULT_BATCH_SIZE = 32
 
@@ -149,12 +149,11 @@ class PredictorOptions:
         typer.Option(metavar="FILE", help="Corrections written by `prenet calibrate`."),
     ] = None
 
-    def load(self) -> "Predictor":
+    def load(self) -> "TimePredictor":
         """Loads the weights and, where asked for, the calibration on top."""
-        from prenet_gnn.predictor.predictor import load_predictor
+        from prenet_gnn.predictor.loading import load_predictor
 
-        predictor: Predictor = load_predictor(self.weights, self.calibration)
-        return predictor
+        return load_predictor(self.weights, self.calibration)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from prenet_gnn.planning import Comparison, Plan
+    from prenet_gnn.predictor.interface import TimePredictor
     from prenet_gnn.predictor.prediction import Prediction
-    from prenet_gnn.predictor.predictor import Predictor
     from tracing import OpGraph
 
 # Facts about the weights that fit a line of a table.
@@ -32,7 +32,7 @@ def write(
     title: str,
     graph: OpGraph,
     prediction: Prediction,
-    predictor: Predictor,
+    predictor: TimePredictor,
     *,
     hardware: Any = None,
     comparison: Comparison | None = None,

@@ -16,7 +16,7 @@ _COMMANDS = (
     ("plan", "prenet_gnn.planning"),
     ("hardware", "prenet_gnn.catalogue.devices"),
     ("measure", "prenet_gnn.measuring"),
-    ("calibrate", "prenet_gnn.predictor.calibration"),
+    ("calibrate", "prenet_gnn.measuring.calibrating"),
     ("check", "prenet_gnn.measuring.checking"),
     ("train", "prenet_gnn.training.run"),
     ("tune", "prenet_gnn.tuning"),

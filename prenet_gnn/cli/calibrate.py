@@ -27,8 +27,8 @@ def calibrate(
     `prenet predict --calibration FILE` uses them.
     """
     from prenet_gnn.measuring import read_records
-    from prenet_gnn.predictor.calibration import calibrate as fit
+    from prenet_gnn.measuring.calibrating import fit_calibration
 
-    calibration = fit(source.load(), read_records(records))
+    calibration = fit_calibration(read_records(records), source.load())
     calibration.save(output)
     print(calibration)

@@ -21,7 +21,7 @@ from prenet_gnn.cli._options import (
 
 if TYPE_CHECKING:
     from prenet_gnn.planning import Comparison, DeviceRow
-    from prenet_gnn.predictor.predictor import Predictor
+    from prenet_gnn.predictor.interface import TimePredictor
     from prenet_gnn.workload.workload import Workload
     from tracing import OpGraph
 
@@ -88,7 +88,7 @@ def _write_report(
     model: str,
     graph: "OpGraph",
     result: "Comparison",
-    predictor: "Predictor",
+    predictor: "TimePredictor",
     workload: "Workload",
 ) -> None:
     """The breakdown is that of the device that is ranked first."""

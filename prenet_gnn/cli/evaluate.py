@@ -39,15 +39,21 @@ def evaluate(
     Without arguments: the scores that the weights got on rows held out from their training.
     """
     from prenet_gnn.cli._text import emit, json_text
-    from prenet_gnn.evaluation.evaluate import run_evaluation
 
-    report = run_evaluation(
-        source.load(),
-        records=records,
-        data=data,
-        fold=fold,
-        config=config,
-        changes=changes or [],
-        seed=seed,
-    )
+    predictor = source.load()
+    if records is not None:
+        from prenet_gnn.measuring.scoring import score_records
+
+        report = score_records(predictor, records)
+    else:
+        from prenet_gnn.evaluation.evaluate import run_evaluation
+
+        report = run_evaluation(
+            predictor,
+            data=data,
+            fold=fold,
+            config=config,
+            changes=changes or [],
+            seed=seed,
+        )
     emit(json_text(report.to_dict()) if json else str(report), None)

@@ -21,7 +21,7 @@ from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, Workload
 
 if TYPE_CHECKING:
     from prenet_gnn.planning import Option, Plan
-    from prenet_gnn.predictor.predictor import Predictor
+    from prenet_gnn.predictor.interface import TimePredictor
     from tracing import OpGraph
 
 SECONDS_PER_HOUR = 3600.0
@@ -139,7 +139,7 @@ def _write_report(
     model: str,
     graph: "OpGraph",
     result: "Plan",
-    predictor: "Predictor",
+    predictor: "TimePredictor",
     workload: Workload,
 ) -> None:
     """The breakdown is one iteration of the best option."""

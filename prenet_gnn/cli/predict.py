@@ -23,7 +23,8 @@ from prenet_gnn.workload.workload import Workload
 if TYPE_CHECKING:
     from prenet_gnn.catalogue.devices import Hardware
     from prenet_gnn.planning.parallel import Outlook
-    from prenet_gnn.predictor.predictor import Prediction, Predictor
+    from prenet_gnn.predictor.interface import TimePredictor
+    from prenet_gnn.predictor.prediction import Prediction
     from tracing import OpGraph
 
 SHOWN_MODULES = 5
@@ -123,7 +124,7 @@ def _write_report(
     model: str,
     graph: "OpGraph",
     prediction: "Prediction",
-    predictor: "Predictor",
+    predictor: "TimePredictor",
     device: "Hardware",
 ) -> None:
     from prenet_gnn.cli import _report

@@ -152,38 +152,16 @@ def stored_report(facts: Mapping[str, Any]) -> Report:
     return Report(scores, {k: v for k, v in accuracy.items() if k != "scores"})
 
 
-def evaluate_records(predictor: Any, path: Path) -> Report:
-    """Scores a predictor on records of `prenet measure`."""
-    from prenet_gnn.measuring.records import read_records
-    from prenet_gnn.predictor.calibrated import GraphSource
-
-    source, true, guess, low, high = GraphSource(), [], [], [], []
-    for record in read_records(path):
-        if record.seconds is None:
-            continue
-        p = predictor.predict(source(record), hardware=record.hardware, workload=record.workload)
-        true.append(record.seconds)
-        guess.append(p.seconds)
-        low.append(p.low_s)
-        high.append(p.high_s)
-    if not true:
-        raise DataError(f"'{path}' holds no record with a time.")
-    return Report((("records", "gnn", summary(true, guess, low, high)),), {"file": str(path)})
-
-
 def run_evaluation(
     predictor: Any,
     *,
-    records: Path | None = None,
     data: str | Path | None = None,
     fold: int | None = None,
     config: Path | None = None,
     changes: Sequence[str] = (),
     seed: int = 0,
 ) -> Report:
-    """What `prenet evaluate` prints: scores on records, of a fresh fit, or those of the weights."""
-    if records is not None:
-        return evaluate_records(predictor, records)
+    """Scores of a fresh fit without a fold, or those that the weights carry."""
     if fold is not None:
         return evaluate_fold(fold, config=config, changes=changes, data=data, seed=seed)
     if config is not None or changes or seed:

@@ -9,34 +9,34 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prenet_gnn.measuring.building import build
-    from prenet_gnn.measuring.device_entry import detect
-    from prenet_gnn.measuring.errors import MeasureError
-    from prenet_gnn.measuring.records import (
+    from prenet_gnn.data.records import (
         MeasuredRecord,
         append_record,
         check_target,
         read_records,
     )
+    from prenet_gnn.measuring.building import build
+    from prenet_gnn.measuring.device_entry import detect
+    from prenet_gnn.measuring.errors import MeasureError
     from prenet_gnn.measuring.runner import Effort, measure_model
     from prenet_gnn.measuring.supervise import supervised_sweep
     from prenet_gnn.measuring.sweep_run import SweepSummary, run_sweep
     from prenet_gnn.measuring.sweeps import load_sweep
 
 _HOME = {
-    "Effort": "runner",
-    "MeasureError": "errors",
-    "MeasuredRecord": "records",
-    "SweepSummary": "sweep_run",
-    "append_record": "records",
-    "check_target": "records",
-    "build": "building",
-    "detect": "device_entry",
-    "load_sweep": "sweeps",
-    "measure_model": "runner",
-    "read_records": "records",
-    "run_sweep": "sweep_run",
-    "supervised_sweep": "supervise",
+    "Effort": "measuring.runner",
+    "MeasureError": "measuring.errors",
+    "MeasuredRecord": "data.records",
+    "SweepSummary": "measuring.sweep_run",
+    "append_record": "data.records",
+    "check_target": "data.records",
+    "build": "measuring.building",
+    "detect": "measuring.device_entry",
+    "load_sweep": "measuring.sweeps",
+    "measure_model": "measuring.runner",
+    "read_records": "data.records",
+    "run_sweep": "measuring.sweep_run",
+    "supervised_sweep": "measuring.supervise",
 }
 
 __all__ = [
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     """Loads a public name from the module that defines it."""
     if name not in _HOME:
         raise AttributeError(f"module 'prenet_gnn.measuring' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"prenet_gnn.measuring.{_HOME[name]}"), name)
+    value = getattr(importlib.import_module(f"prenet_gnn.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

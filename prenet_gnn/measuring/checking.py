@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.measuring.records import MeasuredRecord
-from prenet_gnn.predictor.calibration import family_of, measured_device
+from prenet_gnn.data.records import MeasuredRecord
+from prenet_gnn.predictor.calibration import family_of
 from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     import torch
 
+    from prenet_gnn.predictor.interface import TimePredictor
     from prenet_gnn.predictor.prediction import Prediction
-    from prenet_gnn.predictor.predictor import Predictor
 
 # A profiler cannot tell an optimizer's additions from a network's, so both are "other" here.
 FAMILY_TITLES = {"conv": "convolutions", "matmul": "products", "recurrent": "recurrent layers"}
@@ -124,7 +124,7 @@ def check_model(
     seq_len: int | None = None,
     workload: Workload | None = None,
     *,
-    predictor: Predictor,
+    predictor: TimePredictor,
     device: str | torch.device | None = None,
     iterations: int | None = None,
     threads: int | None = None,
@@ -147,8 +147,8 @@ def check_model(
     """
     from prenet_gnn.measuring.building import torch_settings
     from prenet_gnn.measuring.devices import resolve_device
+    from prenet_gnn.measuring.graphs import GraphSource
     from prenet_gnn.measuring.runner import Effort, base_record, measure_model
-    from prenet_gnn.predictor.calibrated import GraphSource
 
     workload = workload or Workload()
     place = resolve_device(device)
@@ -157,7 +157,7 @@ def check_model(
     with torch_settings(workload, threads):
         planned = base_record(*sizes, workload, place)
     graph = GraphSource()(planned)
-    prediction = predictor.predict(graph, measured_device(planned), planned.workload)
+    prediction = predictor.predict(graph, planned.device, planned.workload)
     effort = Effort(iterations=iterations, profile=True)
     record = measure_model(*sizes, workload, place, threads=threads, effort=effort)
     return Check(prediction, record)

@@ -10,6 +10,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prenet_gnn.data.records import MeasuredRecord
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring import facts, memory, timing
 from prenet_gnn.measuring.building import Step, make_step, torch_settings
@@ -17,7 +18,6 @@ from prenet_gnn.measuring.devices import is_out_of_memory, resolve_device
 from prenet_gnn.measuring.errors import MeasureError
 from prenet_gnn.measuring.layers import is_layer
 from prenet_gnn.measuring.loss import tensors_in
-from prenet_gnn.measuring.records import MeasuredRecord
 from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:

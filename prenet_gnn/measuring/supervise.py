@@ -14,9 +14,9 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prenet_gnn.data.records import MeasuredRecord, read_records
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring.errors import DeviceLostError, MeasureError
-from prenet_gnn.measuring.records import MeasuredRecord, read_records
 from prenet_gnn.measuring.sweep_run import SweepSummary, attempt_path, run_sweep
 
 if TYPE_CHECKING:

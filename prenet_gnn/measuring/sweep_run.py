@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.errors import ConfigError, PreNetError
-from prenet_gnn.measuring.devices import resolve_device
-from prenet_gnn.measuring.errors import DeviceLostError
-from prenet_gnn.measuring.records import (
+from prenet_gnn.data.records import (
     MeasuredRecord,
     append_record,
     point_key,
     read_records,
 )
+from prenet_gnn.errors import ConfigError, PreNetError
+from prenet_gnn.measuring.devices import resolve_device
+from prenet_gnn.measuring.errors import DeviceLostError
 from prenet_gnn.measuring.runner import Effort, base_record, measure_model
 from prenet_gnn.measuring.sweeps import Point, Sweep, load_sweep
 

@@ -14,7 +14,8 @@ from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     from prenet_gnn.catalogue.devices import Hardware
-    from prenet_gnn.predictor.predictor import Prediction, Predictor
+    from prenet_gnn.predictor.interface import TimePredictor
+    from prenet_gnn.predictor.prediction import Prediction
     from tracing import OpGraph
 
 SORTS = ("time", "cost")
@@ -71,7 +72,7 @@ class Comparison:
 
 def compare(
     graph: OpGraph,
-    predictor: Predictor,
+    predictor: TimePredictor,
     workload: Workload,
     *,
     devices: Sequence[str | Hardware] | None = None,
@@ -135,7 +136,7 @@ def front(points: Sequence[tuple[float, float]]) -> set[int]:
 
 def _predictions(
     graph: OpGraph,
-    predictor: Predictor,
+    predictor: TimePredictor,
     workload: Workload,
     devices: Sequence[Hardware],
     skipped: dict[str, str],

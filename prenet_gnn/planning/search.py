@@ -20,7 +20,7 @@ from prenet_gnn.planning.space import Answer, Candidate, Space
 from prenet_gnn.predictor.questions import check_graph
 
 if TYPE_CHECKING:
-    from prenet_gnn.predictor.predictor import Predictor
+    from prenet_gnn.predictor.interface import TimePredictor
     from prenet_gnn.workload.workload import Workload
     from tracing import OpGraph
 
@@ -78,7 +78,9 @@ class Plan:
         }
 
 
-def plan(graph: OpGraph, predictor: Predictor, workload: Workload, request: PlanRequest) -> Plan:
+def plan(
+    graph: OpGraph, predictor: TimePredictor, workload: Workload, request: PlanRequest
+) -> Plan:
     """Searches batch size x precision x layout x compilation x checkpointing x device.
 
     Gradient accumulation follows from the batch size and the global batch.

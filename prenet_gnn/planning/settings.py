@@ -13,7 +13,7 @@ from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     from prenet_gnn.catalogue.devices import Hardware
-    from prenet_gnn.predictor.predictor import Prediction
+    from prenet_gnn.predictor.prediction import Prediction
     from tracing import OpGraph
 
 SECONDS_PER_HOUR = 3600.0

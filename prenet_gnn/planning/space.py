@@ -17,8 +17,8 @@ from prenet_gnn.planning.settings import Option, Run, Times, unsupported_reason,
 if TYPE_CHECKING:
     from prenet_gnn.catalogue.devices import Hardware
     from prenet_gnn.planning.request import PlanRequest
+    from prenet_gnn.predictor.interface import TimePredictor
     from prenet_gnn.predictor.prediction import Prediction
-    from prenet_gnn.predictor.predictor import Predictor
     from prenet_gnn.workload.workload import Workload
     from tracing import OpGraph
 
@@ -53,7 +53,7 @@ class Space:
     """Everything that may be tried, with the graphs for it."""
 
     def __init__(
-        self, graph: OpGraph, predictor: Predictor, workload: Workload, request: PlanRequest
+        self, graph: OpGraph, predictor: TimePredictor, workload: Workload, request: PlanRequest
     ) -> None:
         """Chooses the devices and settings that the request allows."""
         self.graph, self.predictor, self.request = graph, predictor, request

@@ -19,7 +19,8 @@ from prenet_gnn.errors import DataError, PreNetError
 from prenet_gnn.predictor.jobs import GraphKey, Job, parse_job
 
 if TYPE_CHECKING:
-    from prenet_gnn.predictor.predictor import Prediction, Predictor
+    from prenet_gnn.predictor.interface import TimePredictor
+    from prenet_gnn.predictor.prediction import Prediction
     from tracing import OpGraph
 
 # Starting a process costs about as much as tracing this many models.
@@ -63,7 +64,7 @@ ANSWER_COLUMNS = tuple(field.name for field in fields(Answer))
 
 def answer_rows(
     rows: Sequence[Mapping[str, str]],
-    predictor: Predictor,
+    predictor: TimePredictor,
     *,
     workers: int | None = None,
     progress: Callable[[int], None] = lambda count: None,
@@ -254,7 +255,7 @@ def _checked(row: Mapping[str, str]) -> Job:
 
 
 def _answer(
-    members: Sequence[tuple[int, Job]], graphs: Graphs, predictor: Predictor
+    members: Sequence[tuple[int, Job]], graphs: Graphs, predictor: TimePredictor
 ) -> list[Answer]:
     answers: list[Answer] = []
     asked: list[tuple[int, OpGraph, Job]] = []
@@ -281,7 +282,7 @@ def _answer(
     return answers
 
 
-def _answer_one(graph: OpGraph, job: Job, predictor: Predictor) -> Answer:
+def _answer_one(graph: OpGraph, job: Job, predictor: TimePredictor) -> Answer:
     try:
         return Answer.of(predictor.predict(graph, hardware=job.hardware, workload=job.workload))
     except Exception as error:

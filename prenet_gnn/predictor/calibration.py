@@ -1,10 +1,9 @@
-"""Fits a few corrections to measurements of one machine, on top of a frozen predictor.
+"""A few corrections for one machine, on top of a frozen predictor.
 
 The logarithm of measured over predicted time is linear in what a prediction consists of: a factor
 for everything, factors for the shares of convolutions, products, recurrent layers, memory-bound
 operators and the optimizer, for the launch-bound share (the host's speed), and for training,
-compilation, layout and number format. All are shrunk towards one by their priors, so one
-measurement moves little but the common factor, and more measurements free the others.
+compilation, layout and number format. What no factor was fitted for has its prior's spread.
 """
 
 from __future__ import annotations
@@ -12,30 +11,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.common.files import read_json, write_whole
-from prenet_gnn.errors import CheckpointError, DataError
-from prenet_gnn.measuring.records import MeasuredRecord
-from prenet_gnn.workload.workload import Workload
+from prenet_gnn.errors import CheckpointError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from prenet_gnn.predictor.calibrated import CalibratedPredictor
     from prenet_gnn.predictor.prediction import Prediction
-    from prenet_gnn.predictor.predictor import Predictor
-    from tracing import OpGraph
+    from prenet_gnn.workload.workload import Workload
 
 SCHEMA = 1
 KIND = "prenet-calibration"
-# Prior standard deviations of the logarithm of each factor, and what a prediction misses even with
-# perfect corrections. The common factor is about as wide as the bias on new devices is, the others
-# say how far efficiencies differ between operator families on one device. Chosen on the devices
-# that joint fold 0 holds out, where networks of one device differ by more than devices do.
+# Prior standard deviations of the logarithm of each factor. The common factor is about as wide as
+# the bias on new devices is, the others say how far efficiencies differ between operator families
+# on one device. Chosen on the devices that joint fold 0 holds out, where networks of one device
+# differ by more than devices do.
 PRIORS = {
     "all": 0.2,
     "train": 0.1,
@@ -49,14 +42,10 @@ PRIORS = {
     "channels_last": 0.1,
 }
 PRECISION_PRIOR = 0.1
-MODEL_NOISE = 0.2
-# Single layers follow other protocols.
-LAYER_NOISE = 0.3
-# Degrees of freedom of the residuals: one disturbed measurement must not bend the rest.
-TAIL = 4.0
-# And of the factors: most devices are close to their prediction, a few are far from it.
-PRIOR_TAIL = 2.0
-ROBUST_ROUNDS = 10
+# From here on the residuals say how wide an interval must be.
+MIN_RECORDS_FOR_SPREAD = 8
+# Two-sided 90% of a normal distribution
+Z_90 = 1.645
 FAMILIES = (
     ("conv", ("conv",)),
     ("recurrent", ("lstm", "gru", "rnn", "recurrent")),
@@ -71,9 +60,10 @@ def family_of(operator: str) -> str:
     return next((f for f, words in FAMILIES if any(w in name for w in words)), "memory")
 
 
-def describe(prediction: Prediction, workload: Workload) -> dict[str, float]:
+def describe(prediction: Prediction) -> dict[str, float]:
     """What a prediction consists of, as the values that the factors' logarithms are weighed by."""
-    return features_of(prediction.by_operator(), prediction.host_s, prediction.device_s, workload)
+    p = prediction
+    return features_of(p.by_operator(), p.host_s, p.device_s, p.workload)
 
 
 def features_of(
@@ -95,7 +85,8 @@ def features_of(
     return features
 
 
-def _prior(name: str) -> float:
+def prior_std(name: str) -> float:
+    """Standard deviation of the logarithm of a factor that no measurement has seen."""
     return PRIORS.get(name, PRECISION_PRIOR)
 
 
@@ -126,16 +117,26 @@ class Calibration:
         """Standard deviation of the logarithm of a corrected time."""
         row = [features.get(name, 0.0) for name in self.log_factors]
         unseen = [n for n in features if n not in self.log_factors]
-        variance = self.residual_std**2 + sum((_prior(n) * features[n]) ** 2 for n in unseen)
+        variance = self.residual_std**2 + sum((prior_std(n) * features[n]) ** 2 for n in unseen)
         for i, left in enumerate(row):
             variance += sum(left * self.covariance[i][j] * right for j, right in enumerate(row))
         return math.sqrt(max(variance, 0.0))
 
-    def apply(self, predictor: Predictor) -> CalibratedPredictor:
-        """A predictor with these corrections on top."""
-        from prenet_gnn.predictor.calibrated import CalibratedPredictor
-
-        return CalibratedPredictor(predictor, self)
+    def correct(self, prediction: Prediction) -> Prediction:
+        """The prediction with its times corrected; one of another device keeps them."""
+        if prediction.hardware != self.hardware:
+            warning = f"the calibration is for {self.hardware} and was not used"
+            return dataclasses.replace(prediction, warnings=(*prediction.warnings, warning))
+        features = describe(prediction)
+        result = prediction.scaled_by(self.factor(features))
+        if self.records < MIN_RECORDS_FOR_SPREAD:
+            return result
+        width = math.exp(Z_90 * self.log_std(features))
+        return dataclasses.replace(
+            result,
+            low_s=max(result.low_s, result.seconds / width),
+            high_s=min(result.high_s, result.seconds * width),
+        )
 
     def to_json(self) -> str:
         """The corrections as text that `from_json` reads."""
@@ -212,120 +213,3 @@ def load_calibration(path: Path | str) -> Calibration:
         return Calibration.from_json(text)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
-
-
-def fit_factors(
-    hardware: str,
-    features: Sequence[Mapping[str, float]],
-    log_ratios: Sequence[float],
-    noise: Sequence[float],
-) -> Calibration:
-    """Most probable factors given heavy-tailed priors and heavy-tailed noise.
-
-    Args:
-        hardware: Device that was measured.
-        features: One row per measurement; see `describe`.
-        log_ratios: Logarithm of measured over predicted seconds.
-        noise: Standard deviation of each logarithm.
-    """
-    import numpy as np
-
-    names = sorted({name for row in features for name, value in row.items() if value})
-    matrix = np.array([[row.get(name, 0.0) for name in names] for row in features])
-    target, scale = np.asarray(log_ratios, dtype=float), np.asarray(noise, dtype=float)
-    width = np.array([_prior(name) for name in names])
-    trust, pull = np.ones(len(target)), np.ones(len(names))
-    for _ in range(ROBUST_ROUNDS):
-        weight = trust / scale**2
-        prior = np.diag(pull / width**2)
-        covariance = np.linalg.inv(prior + (matrix.T * weight) @ matrix)
-        found = covariance @ (matrix.T * weight) @ target
-        residual = target - matrix @ found
-        trust = (TAIL + 1.0) / (TAIL + (residual / scale) ** 2)
-        pull = (PRIOR_TAIL + 1.0) / (PRIOR_TAIL + (found / width) ** 2)
-    return Calibration(
-        hardware=hardware,
-        records=len(target),
-        log_factors={name: float(value) for name, value in zip(names, found, strict=True)},
-        covariance=tuple(tuple(float(v) for v in row) for row in covariance),
-        residual_std=_residual_std(residual, trust),
-    )
-
-
-def _residual_std(residual: np.ndarray[Any, Any], trust: np.ndarray[Any, Any]) -> float:
-    """Spread of the residuals, drawn to the usual noise where there are few."""
-    prior_weight = 4.0
-    total = float((trust * residual**2).sum()) + prior_weight * MODEL_NOISE**2
-    return math.sqrt(total / (float(trust.sum()) + prior_weight))
-
-
-def usable_records(
-    records: Iterable[MeasuredRecord], hardware: str | None = None
-) -> tuple[MeasuredRecord, ...]:
-    """Records with a time, all of one device.
-
-    Raises:
-        DataError: There is none, or there are several devices and none was chosen.
-    """
-    found = tuple(r for r in records if r.status == "ok" and r.seconds)
-    devices = sorted({r.hardware for r in found})
-    if hardware is not None:
-        found = tuple(r for r in found if r.hardware == hardware)
-    if not found:
-        hint = f" of '{hardware}' (there are: {', '.join(devices)})" if hardware else ""
-        raise DataError(f"no measured time{hint} to calibrate with; run 'prenet measure' first.")
-    if hardware is None and len(devices) > 1:
-        raise DataError(f"the records are of several devices ({', '.join(devices)}); keep one.")
-    return found
-
-
-def fit_calibration(
-    records: Iterable[MeasuredRecord],
-    predictor: Predictor,
-    hardware: str | None = None,
-    graph_of: Callable[[MeasuredRecord], OpGraph] | None = None,
-) -> Calibration:
-    """Fits corrections to measured records; one is enough, ten free the finer factors.
-
-    Args:
-        records: Measurements of one device.
-        predictor: The frozen predictor, without corrections.
-        hardware: Device to use where the records are of several.
-        graph_of: Traces a record's model; None builds it from its spec.
-    """
-    chosen = usable_records(records, hardware)
-    if graph_of is None:
-        from prenet_gnn.predictor.calibrated import GraphSource
-
-        graph_of = GraphSource()
-    features, ratios, noise = [], [], []
-    for record in chosen:
-        graph = graph_of(record)
-        device = measured_device(record)
-        prediction = predictor.predict(graph, hardware=device, workload=record.workload)
-        assert record.seconds is not None
-        features.append(describe(prediction, record.workload))
-        ratios.append(math.log(record.seconds / prediction.seconds))
-        noise.append(_noise(record))
-    return fit_factors(chosen[0].hardware, features, ratios, noise)
-
-
-def calibrate(predictor: Predictor, records: Iterable[MeasuredRecord]) -> Calibration:
-    """Fits corrections to measured records of one device; see `fit_calibration`."""
-    return fit_calibration(records, predictor)
-
-
-def _noise(record: MeasuredRecord) -> float:
-    base = LAYER_NOISE if record.model.startswith("layer:") else MODEL_NOISE
-    assert record.seconds is not None
-    mean_error = (record.std_s or 0.0) / record.seconds / math.sqrt(max(len(record.samples_s), 1))
-    return math.hypot(base, mean_error)
-
-
-def measured_device(record: MeasuredRecord) -> Any:
-    """The catalogue's name, or the entry that was measured where the catalogue has none."""
-    if record.hardware_entry is None:
-        return record.hardware
-    from prenet_gnn.catalogue.reading import device_from
-
-    return device_from(record.hardware_entry, f"record of {record.hardware}")

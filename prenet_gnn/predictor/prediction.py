@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -13,6 +13,10 @@ from prenet_gnn.errors import ConfigError
 from prenet_gnn.predictor.questions import is_whole
 from prenet_gnn.workload.workload import Workload
 
+# Fields of a prediction that are seconds
+TIMES = (
+    "seconds", "low_s", "high_s", "forward_s", "backward_s", "optimizer_s", "device_s", "host_s",
+)  # fmt: skip
 # Modules that a notebook shows.
 SHOWN_MODULES = 5
 
@@ -31,6 +35,10 @@ class CallShare:
     def seconds(self) -> float:
         """Forward and backward together."""
         return self.forward_s + self.backward_s
+
+    def scaled_by(self, factor: float) -> CallShare:
+        """The same call with its seconds multiplied."""
+        return replace(self, forward_s=self.forward_s * factor, backward_s=self.backward_s * factor)
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,12 @@ class Prediction:
     def samples_per_s(self) -> float:
         """Throughput at this batch size."""
         return self.batch_size / self.seconds if self.seconds > 0 else 0.0
+
+    def scaled_by(self, factor: float) -> Prediction:
+        """The same prediction with all its times multiplied."""
+        calls = tuple(call.scaled_by(factor) for call in self.calls)
+        times = {name: getattr(self, name) * factor for name in TIMES}
+        return replace(self, call_source=lambda: calls, **times)
 
     def by_module(self, depth: int = 2) -> dict[str, float]:
         """Seconds per module path cut to `depth` names, costliest first; they sum to `seconds`."""

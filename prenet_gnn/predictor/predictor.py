@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from prenet_gnn.encoding.encode import Encoded, encode
 from prenet_gnn.encoding.template import Template, build_template, template_key
 from prenet_gnn.errors import CheckpointError, ConfigError, PreNetError
 from prenet_gnn.memory.peak import MemoryEstimate, fits, peak_memory
-from prenet_gnn.network.checkpoint import Checkpoint, load_checkpoint
+from prenet_gnn.network.checkpoint import Checkpoint
 from prenet_gnn.network.latents import device_key, framework_key, host_key
 from prenet_gnn.predictor.outside import Seen, zone_of
 from prenet_gnn.predictor.prediction import CallShare, Prediction
@@ -32,7 +31,7 @@ from prenet_gnn.workload.workload import Workload
 if TYPE_CHECKING:
     from tracing import OpGraph
 
-__all__ = ["Prediction", "Predictor", "load_predictor"]
+__all__ = ["Prediction", "Predictor"]
 
 # Half-width of the interval, as a natural logarithm, when the weights name none.
 DEFAULT_HALF_WIDTH = 0.3
@@ -366,21 +365,3 @@ def _aligned(*columns: Any) -> list[tuple[Any, ...]]:
             f"graphs, hardware and workloads are {sizes} long: give equal lengths, or one of each."
         )
     return list(zip(*(v * length if len(v) == 1 else v for v in lists), strict=True))
-
-
-def load_predictor(path: str | Path | None = None, calibration: str | Path | None = None) -> Any:
-    """Loads a predictor.
-
-    Args:
-        path: Folder that `prenet train` wrote; None takes the shipped weights.
-        calibration: File that `prenet calibrate` wrote; its corrections go on top.
-
-    Raises:
-        CheckpointError: The weights are missing, damaged, or of another schema.
-    """
-    predictor = Predictor(load_checkpoint(path))
-    if calibration is None:
-        return predictor
-    from prenet_gnn.predictor.calibration import load_calibration
-
-    return load_calibration(calibration).apply(predictor)

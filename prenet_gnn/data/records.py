@@ -13,11 +13,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.common.files import read_json, write_whole
 from prenet_gnn.errors import DataError
 from prenet_gnn.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from prenet_gnn.catalogue.spec import Hardware
 
 SCHEMA = 1
 STATUSES = ("ok", "oom", "error", "crash")
@@ -134,6 +137,15 @@ class MeasuredRecord:
     def oom(self) -> bool:
         """The point did not fit in memory."""
         return self.status == "oom"
+
+    @property
+    def device(self) -> str | Hardware:
+        """The catalogue's name, or the entry that was measured where the catalogue has none."""
+        if self.hardware_entry is None:
+            return self.hardware
+        from prenet_gnn.catalogue.reading import device_from
+
+        return device_from(self.hardware_entry, f"record of {self.hardware}")
 
     @property
     def workload(self) -> Workload:
