@@ -5,7 +5,7 @@
     python -m experiments.accuracy --split cnn-to-transformer
     python -m experiments.accuracy --leave-out-device "Tesla T4"
 
-Fits without one joint fold (see `prenet_gnn.training.folds`) or without what a protocol holds out
+Fits without one joint fold (see `prenet_gnn.data.splits`) or without what a protocol holds out
 (see `experiments.protocols`), scores the network and the baselines on it, by split, device and
 family, and writes one JSON file. A run that was stopped goes on from its last epoch. No measured
 row is written, only figures over groups of rows.
@@ -27,7 +27,7 @@ from experiments.provenance import RESULTS, git_commit, provenance
 from prenet_gnn.errors import PreNetError
 
 if TYPE_CHECKING:
-    from prenet_gnn.training.folds import Fold
+    from prenet_gnn.data.splits import Split
     from prenet_gnn.training.rows import Rows
 
 __all__ = ["RESULTS", "SHIPPED", "fold_operators", "git_commit", "run"]
@@ -57,7 +57,7 @@ def groups(frame: pd.DataFrame, chosen: np.ndarray, log_ratio: np.ndarray, by: l
     return json.loads(result.round(4).reset_index().to_json(orient="records"))
 
 
-def fold_operators(fold: Fold) -> Rows:
+def fold_operators(fold: Split) -> Rows:
     """Operators timed alone on devices that a fold does not hold out."""
     from prenet_gnn.data.splits import chip_name
     from prenet_gnn.training.run import prepare_operators
@@ -79,8 +79,8 @@ def run(
 ) -> dict[str, Any]:
     """Fits and scores one joint fold, by its number, or one protocol, and writes its file."""
     from experiments.protocols import protocol
+    from prenet_gnn.data.splits import joint_fold
     from prenet_gnn.training.fit import predict_rows
-    from prenet_gnn.training.folds import joint_fold
     from prenet_gnn.training.parallel import is_first
     from prenet_gnn.training.run import fit_member, load_config, prepare_rows
 
@@ -119,7 +119,7 @@ def run(
     return result
 
 
-def scored(rows: Rows, fold: Fold, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
+def scored(rows: Rows, fold: Split, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
     """Scores of the network and of the baselines, and errors by device and family."""
     from prenet_gnn.data.families import families
     from prenet_gnn.evaluation.evaluate import score_fold

@@ -17,9 +17,9 @@ from prenet_gnn.measuring.graphs import GraphSource
 from prenet_gnn.predictor.calibration import describe, features_of
 
 if TYPE_CHECKING:
+    from prenet_gnn.data.splits import Split
     from prenet_gnn.predictor.predictor import Predictor
     from prenet_gnn.training.fit import Fitted
-    from prenet_gnn.training.folds import Fold
     from prenet_gnn.training.rows import Rows
 
 # Rows of one forward pass through the network; only memory depends on it.
@@ -70,7 +70,7 @@ def held_out_points(
     Raises:
         CheckpointError: The weights are missing, or were fitted to one of the devices.
     """
-    from prenet_gnn.training.folds import joint_fold
+    from prenet_gnn.data.splits import joint_fold
     from prenet_gnn.training.run import prepare_rows
 
     rows = prepare_rows(None)
@@ -86,7 +86,7 @@ def held_out_points(
     return points
 
 
-def load_networks(folder: Path, rows: Rows, fold: Fold) -> list[Fitted]:
+def load_networks(folder: Path, rows: Rows, fold: Split) -> list[Fitted]:
     """Networks of a checkpoint, or of a training run of `experiments.accuracy`."""
     from prenet_gnn.network.checkpoint import DESCRIPTION, load_checkpoint
     from prenet_gnn.training.fit import Fitted
@@ -103,7 +103,7 @@ def load_networks(folder: Path, rows: Rows, fold: Fold) -> list[Fitted]:
     return [Fitted(model, checkpoint.latents, []) for model in checkpoint.models]
 
 
-def _unfinished(folder: Path, rows: Rows, fold: Fold) -> Fitted:
+def _unfinished(folder: Path, rows: Rows, fold: Split) -> Fitted:
     """The state that `experiments.accuracy` keeps while it fits; its settings lie beside it."""
     import torch
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,11 @@ from experiments.layer_sum import LayerSum
 from experiments.layer_tables import load_operators
 from experiments.studies import RESULTS, Ledger, bars, facts, write_json
 from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.data.splits import Split, joint_fold
 from prenet_gnn.data.tables import find_data_dir
 from prenet_gnn.evaluation.baselines import get_baseline
 from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS, columns_of, pooled_features
 from prenet_gnn.evaluation.evaluate import pooled
-from prenet_gnn.training.folds import Fold, joint_fold
 from prenet_gnn.training.metrics import summary
 from prenet_gnn.training.rows import Rows
 
@@ -45,7 +46,7 @@ Predict = Callable[[str, np.ndarray], np.ndarray]
 class Comparison:
     """One fold: fits predictors to its training rows and writes down their scores."""
 
-    def __init__(self, rows: Rows, fold: Fold, ledger: Ledger) -> None:
+    def __init__(self, rows: Rows, fold: Split, ledger: Ledger) -> None:
         """Remembers what to fit to and what to score."""
         self.rows, self.fold, self.ledger = rows, fold, ledger
 
@@ -117,7 +118,7 @@ def run(fold_number: int, seeds: int, quick: bool, out: Path) -> Ledger:
     fold = joint_fold(rows.frame, fold_number)
     if quick:
         test = {kind: thinned(chosen, 200) for kind, chosen in fold.test.items()}
-        fold = Fold(thinned(fold.train, 600), test, fold.devices, fold.families)
+        fold = replace(fold, train=thinned(fold.train, 600), test=test)
     study = Comparison(rows, fold, ledger)
     sums, sums_of = pooled(rows, fold.train), {k: pooled(rows, c) for k, c in fold.test.items()}
     for name in SIMPLE:

@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--calls", choices=sorted(CALLS), default="wide-depthwise")
     arguments = parser.parse_args(argv)
     from experiments.calibration_points import load_networks
-    from prenet_gnn.training.folds import joint_fold
+    from prenet_gnn.data.splits import joint_fold
     from prenet_gnn.training.run import prepare_rows
 
     try:

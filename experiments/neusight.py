@@ -45,11 +45,10 @@ def predict(rows: Rows, seed: int, changes: tuple[str, ...], folder: Path) -> pd
 
     split = neusight(rows.frame)
     settings = load_config(SHIPPED, list(changes), seed)
-    seen = np.concatenate([split.train, split.val])
-    devices = set(rows.frame["device"].iloc[seen])
+    devices = set(rows.frame["device"].iloc[split.train])
     fitted = fit(
         rows,
-        seen,
+        split.train,
         np.zeros(0, dtype=np.int64),
         settings.general(),
         settings.train,
@@ -57,9 +56,10 @@ def predict(rows: Rows, seed: int, changes: tuple[str, ...], folder: Path) -> pd
         folder=folder / f"seed-{seed}",
         report=lambda epoch, figures: print(epoch, figures, flush=True),
     )
-    table = rows.frame.iloc[split.test].reset_index(drop=True)
+    (test,) = split.test.values()
+    table = rows.frame.iloc[test].reset_index(drop=True)
     table["task"] = table["mode"]
-    return table.assign(ours_s=predict_rows(fitted, rows, split.test))
+    return table.assign(ours_s=predict_rows(fitted, rows, test))
 
 
 def beside_peers(table: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:

@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.provenance import RESULTS, provenance, write_result
+from prenet_gnn.data.splits import TEST_KINDS
 from prenet_gnn.predictor.outside import ZONES, zone_of
-from prenet_gnn.training.folds import KINDS
 
 if TYPE_CHECKING:
     from prenet_gnn.training.rows import Rows
@@ -69,12 +69,12 @@ def errors(folder: Path, limit: int | None = None) -> pd.DataFrame:
 def _of_fold(rows: Rows, run: Path, limit: int | None) -> pd.DataFrame:
     from experiments.calibration_points import load_networks
     from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.data.splits import joint_fold
     from prenet_gnn.encoding.device import format_of
     from prenet_gnn.network.latents import device_key
     from prenet_gnn.predictor.outside import summary
     from prenet_gnn.predictor.predictor import POORLY_KNOWN_FORMATS
     from prenet_gnn.training.fit import predict_rows
-    from prenet_gnn.training.folds import joint_fold
     from prenet_gnn.training.run import seen_in
 
     number = int(json.loads(run.with_suffix(".json").read_text(encoding="utf-8"))["fold"])
@@ -124,7 +124,7 @@ def with_warnings(table: pd.DataFrame) -> pd.DataFrame:
 
 def separation(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """How errors with and without each warning differ, for every split and for all."""
-    for split in (*KINDS, "all"):
+    for split in (*TEST_KINDS, "all"):
         part = table if split == "all" else table[table["split"] == split]
         if part.empty:
             continue
@@ -195,7 +195,7 @@ def coverage(table: pd.DataFrame) -> list[dict[str, Any]]:
         held.append(part.assign(width=width, held=part["log"].abs() <= width))
     tried = pd.concat(held).dropna(subset=["width"])
     lines = []
-    for split in KINDS:
+    for split in TEST_KINDS:
         for zone in (*ZONES, "all"):
             part = tried[(tried["split"] == split) & ((tried["zone"] == zone) | (zone == "all"))]
             if part.empty:

@@ -11,22 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prenet_gnn.data.families import architectures, families
-from prenet_gnn.data.splits import chip_name
-from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.training.folds import Fold
+from prenet_gnn.data.families import families
+from prenet_gnn.data.splits import Split, transfer, without_device
+from prenet_gnn.errors import ConfigError
 from tracing.costs.vocab import KINDS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from prenet_gnn.encoding.encode import Encoded
     from prenet_gnn.training.rows import Rows
 
 PROTOCOLS = ("torchvision-to-timm", "cnn-to-transformer")
 LEAVE_OUT = "leave-out-device"
-# Suffix of the test rows whose chip has no training rows either.
-NEW_CHIP = " new chip"
 CONVOLUTIONS = ("conv", "conv_transpose")
 # Products of two activations: attention, as one operator or written out.
 MIXING = ("attention", "matmul")
@@ -104,7 +99,7 @@ def kinds(rows: Rows, groups: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-def protocol(rows: Rows, name: str, device: str = "") -> Fold:
+def protocol(rows: Rows, name: str, device: str = "") -> Split:
     """The training and test rows of a protocol.
 
     Args:
@@ -117,72 +112,13 @@ def protocol(rows: Rows, name: str, device: str = "") -> Fold:
         DataError: A group is on both sides.
     """
     frame = rows.frame
-    family = families(frame).to_numpy().astype(str)
-    chip = np.array([chip_name(str(gpu)) for gpu in frame["gpu"]])
     if name == LEAVE_OUT:
-        fold = _without_chip(frame, chip, device)
-    elif name == "torchvision-to-timm":
+        return without_device(frame, device)
+    if name == "torchvision-to-timm":
         other = (frame["library"] != "timm").to_numpy()
-        fold = _transfer(name, frame, family, chip, other, ~other)
-    elif name == "cnn-to-transformer":
-        kind = kinds(rows, family)
-        fold = _transfer(name, frame, family, chip, kind == "cnn", kind == "transformer")
-    else:
-        allowed = ", ".join((*PROTOCOLS, LEAVE_OUT))
-        raise ConfigError(f"unknown protocol '{name}'. Allowed: {allowed}.")
-    check(fold, frame, family, chip, by_chip=name == LEAVE_OUT)
-    return fold
-
-
-def _without_chip(frame: pd.DataFrame, chip: np.ndarray, device: str) -> Fold:
-    out = chip == chip_name(device)
-    if not out.any():
-        known = ", ".join(sorted({str(gpu) for gpu in frame["gpu"]}))
-        raise ConfigError(f"no rows were measured on '{device}'. Devices with rows: {known}.")
-    devices = tuple(sorted({str(gpu) for gpu in frame["gpu"].to_numpy()[out]}))
-    return Fold(np.flatnonzero(~out), {"unseen-device": np.flatnonzero(out)}, devices, ())
-
-
-def _transfer(
-    name: str,
-    frame: pd.DataFrame,
-    family: np.ndarray,
-    chip: np.ndarray,
-    train: np.ndarray,
-    test: np.ndarray,
-) -> Fold:
-    """Test rows whose family or network is in training too are in neither part."""
-    names = architectures(frame).to_numpy().astype(str)
-    apart = ~np.isin(family, family[train]) & ~np.isin(names, names[train])
-    test = test & apart
-    known = np.isin(chip, chip[train])
-    parts = {name: test & known, name + NEW_CHIP: test & ~known}
-    return Fold(
-        np.flatnonzero(train),
-        {kind: np.flatnonzero(mask) for kind, mask in parts.items() if mask.any()},
-        (),
-        tuple(sorted(set(family[test].tolist()))),
-    )
-
-
-def check(
-    fold: Fold, frame: pd.DataFrame, family: np.ndarray, chip: np.ndarray, *, by_chip: bool
-) -> None:
-    """Makes sure that no row and no held-out group is in training and in a test.
-
-    Raises:
-        DataError: Names what is on both sides.
-    """
-    names = architectures(frame).to_numpy()
-    labels = [("row", np.arange(len(frame)))]
-    labels += [("chip", chip)] if by_chip else [("family", family), ("architecture", names)]
-    if not len(fold.train) or not any(len(part) for part in fold.test.values()):
-        raise DataError("a protocol needs training rows and test rows; the data has no such rows.")
-    for what, values in labels:
-        for kind, part in fold.test.items():
-            shared = set(values[fold.train].tolist()) & set(values[part].tolist())
-            if shared:
-                raise DataError(f"{what} {sorted(map(str, shared))[0]} is in training and {kind}.")
-    for kind, part in fold.test.items():
-        if kind.endswith(NEW_CHIP) and set(chip[part]) & set(chip[fold.train]):
-            raise DataError(f"a chip of '{kind}' is in training.")
+        return transfer(name, frame, other, ~other)
+    if name == "cnn-to-transformer":
+        kind = kinds(rows, families(frame).to_numpy().astype(str))
+        return transfer(name, frame, kind == "cnn", kind == "transformer")
+    allowed = ", ".join((*PROTOCOLS, LEAVE_OUT))
+    raise ConfigError(f"unknown protocol '{name}'. Allowed: {allowed}.")

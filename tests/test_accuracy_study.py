@@ -15,7 +15,6 @@ from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.training.encoding import EntryKey, Store
-from prenet_gnn.training.folds import Fold
 from tracing import trace
 
 CARDS = ("Tesla V100-PCIE-32GB", "Tesla V100-SXM2-16GB", "NVIDIA GeForce RTX 3090")
@@ -108,15 +107,6 @@ def test_a_device_is_left_out_with_every_card_of_its_chip():
         protocols.protocol(SimpleNamespace(frame=frame), protocols.LEAVE_OUT, "Tesla T4")
     with pytest.raises(ConfigError, match="Allowed: torchvision-to-timm"):
         protocols.protocol(SimpleNamespace(frame=frame), "other")
-
-
-@pytest.mark.parametrize("by_chip", [True, False])
-def test_a_group_on_both_sides_is_refused(by_chip):
-    frame = table(("torchvision", "resnet18"), ("torchvision", "resnet34"))
-    labels = np.array(["resnet"] * len(frame)), np.array(["V100"] * len(frame))
-    fold = Fold(np.arange(3), {"test": np.arange(3, 6)}, (), ())
-    with pytest.raises(DataError, match="chip V100" if by_chip else "family resnet"):
-        protocols.check(fold, frame, *labels, by_chip=by_chip)
 
 
 @pytest.mark.parametrize("name", ["torchvision-to-timm", protocols.LEAVE_OUT])

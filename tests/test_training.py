@@ -20,7 +20,6 @@ from prenet_gnn.errors import ConfigError
 from prenet_gnn.network.config import ModelConfig
 from prenet_gnn.training.encoding import EntryKey, Store
 from prenet_gnn.training.fit import Clusters, TrainConfig, fit, predict_rows
-from prenet_gnn.training.folds import joint_fold
 from prenet_gnn.training.metrics import mape
 from prenet_gnn.training.optimizer import Muon
 from prenet_gnn.training.rows import load_rows
@@ -183,25 +182,6 @@ def test_more_processes_than_rows_are_refused():
     assert own_share(fabric, 6).tolist() == [1, 5]
     with pytest.raises(ConfigError, match=r"3 rows for 4 processes.*batch_size"):
         own_share(fabric, 3)
-
-
-def test_folds_hold_out_whole_families_and_chips(data_dir):
-    from prenet_gnn.data import read_measurements, training_rows
-    from prenet_gnn.data.families import families
-    from prenet_gnn.data.splits import chip_name
-
-    frame = training_rows(read_measurements(data_dir))
-    family = families(frame).to_numpy().astype(str)
-    chip = np.array([chip_name(name) for name in frame.gpu])
-    seen = []
-    for number in range(5):
-        fold = joint_fold(frame, number)
-        parts = [fold.train, *fold.test.values()]
-        assert sum(map(len, parts)) == len(np.unique(np.concatenate(parts)))
-        assert not set(family[fold.train]) & set(family[fold.test["unseen-architecture"]])
-        assert not set(chip[fold.train]) & set(chip[fold.test["unseen-device"]])
-        seen.extend(fold.families)
-    assert sorted(seen) == sorted(set(family))
 
 
 def test_store_round_trip(rows, tmp_path):

@@ -16,6 +16,7 @@ from torch import nn
 from prenet_gnn import load_predictor
 from prenet_gnn.cli import main
 from prenet_gnn.data import graphs, keys, tables
+from prenet_gnn.data.splits import Split
 from prenet_gnn.encoding.attention import eager_attention
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.evaluation import evaluate as evaluation
@@ -24,7 +25,6 @@ from prenet_gnn.measuring import MeasuredRecord, append_record
 from prenet_gnn.network.checkpoint import load_checkpoint
 from prenet_gnn.training import run
 from prenet_gnn.training.encoding import base_key
-from prenet_gnn.training.folds import Fold
 from tracing import trace
 
 QUICK = [
@@ -94,8 +94,8 @@ def test_a_fold_is_scored_beside_its_baselines(
     nobody = np.zeros(0, dtype=np.int64)
     test = {"random": np.array([0, 5]), "unseen-device": np.array([8, 11]), "unseen-both": nobody}
     left = np.array([1, 2, 3, 4, 6, 7, 9, 10])
-    fold = Fold(left, test, ("Tesla T4",), ("net",))
-    monkeypatch.setattr("prenet_gnn.training.folds.joint_fold", lambda frame, number: fold)
+    fold = Split("fold-1", left, test, devices=("Tesla T4",), families=("net",))
+    monkeypatch.setattr("prenet_gnn.data.splits.joint_fold", lambda frame, number: fold)
     words = ["evaluate", "--fold", "1"]
     words += [part for change in QUICK for part in ("--set", change)]
     assert main(words) == 0

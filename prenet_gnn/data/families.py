@@ -58,30 +58,6 @@ _FAMILIES_BY_HEAD = (
 )
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# timm modules whose networks are attention from the patch embedding on.
-TRANSFORMER_FAMILIES = _words(
-    """
-    beit bert cait crossvit davit deit eva gpt2 hiera hieradet_sam2 mvitv2 naflexvit opt pit
-    pvt_v2 swin_transformer swin_transformer_v2 swin_transformer_v2_cr switch_transformers
-    tnt twins vision_transformer vision_transformer_relpos vision_transformer_sam vitamin
-    volo xcit
-    """
-)
-# Convolution stages and attention, or neither of them: left out of CNN -> transformer.
-MIXED_FAMILIES = _words(
-    """
-    byoanet coat convit csatv2 edgenext efficientformer efficientformer_v2 efficientvit_mit
-    efficientvit_msra fastvit gcvit levit mambaout maxxvit metaformer mlp_mixer mobilenetv5
-    mobilevit nest nextvit sequencer shvit swiftformer tiny_vit visformer
-    vision_transformer_hybrid
-    """
-)
-
-
 def architecture(library: str, model: str) -> str:
     """One name per network whatever library, weights tag or old prefix it comes with."""
     name = model.lower().rsplit("/", 1)[-1].split(".")[0]
@@ -128,10 +104,3 @@ def architectures(frame: pd.DataFrame) -> pd.Series:
     """The library-independent model name of every row."""
     pairs = zip(frame["library"], frame["model"], strict=True)
     return pd.Series([architecture(library, model) for library, model in pairs], index=frame.index)
-
-
-def kind_of(group: str) -> str:
-    """Whether a family is a `transformer`, a `cnn`, or `mixed`."""
-    if group in TRANSFORMER_FAMILIES:
-        return "transformer"
-    return "mixed" if group in MIXED_FAMILIES else "cnn"

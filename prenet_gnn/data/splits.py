@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from prenet_gnn.data.families import architectures, families, kind_of
-from prenet_gnn.data.split import Split, check_split
-from prenet_gnn.errors import ConfigError
+from prenet_gnn.data.families import architectures, families
+from prenet_gnn.errors import ConfigError, DataError
 
+Indices = NDArray[np.int64]
+Labels = NDArray[np.generic]
+
+TEST_KINDS = ("random", "unseen-architecture", "unseen-device", "unseen-both")
+# Rows of a joint fold held out at random from what remains of training.
+RANDOM_SHARE = 0.03
+# Suffix of the test rows of a transfer whose chip has no training rows either.
+NEW_CHIP = " new chip"
 NEUSIGHT_TRAIN_DEVICES = (
     "Tesla P100-PCIE-16GB",
     "Tesla P4",
@@ -22,119 +32,197 @@ NEUSIGHT_TRAIN_DEVICES = (
     "NVIDIA A100-SXM4-40GB",
 )
 NEUSIGHT_TEST_DEVICES = ("NVIDIA H100-SXM5-80GB", "NVIDIA A100-PCIE-80GB")
-VALIDATION_SHARE = 0.1
-# Few chips have rows at all: validation takes no more of them from training than this.
-VALIDATION_CHIPS = 3
 
 
-def random_split(frame: pd.DataFrame, *, test_share: float = 0.1, seed: int = 0) -> Split:
-    """Rows drawn at random: how well the predictor fills gaps, not how well it generalises."""
-    _check_share(test_share)
-    order = np.random.default_rng(seed).permutation(len(frame)).astype(np.int64)
-    test = round(test_share * len(frame))
-    val = round(VALIDATION_SHARE * (len(frame) - test))
-    parts = order[test + val :], order[test : test + val], order[:test]
-    return Split("random", *(np.sort(part) for part in parts))
+def _nobody() -> Indices:
+    return np.zeros(0, dtype=np.int64)
 
 
-def unseen_architecture(frame: pd.DataFrame, *, folds: int = 5, seed: int = 0) -> list[Split]:
-    """Folds by family; all models of a family are in one fold, whatever library or version."""
-    groups = _groups(frame)
-    fold_of = _folds(groups, folds, seed)
-    splits = []
-    for fold in range(folds):
-        test = _mask(groups, [group for group, number in fold_of.items() if number == fold])
-        val = ~test & _mask(groups, _draw_groups(groups[~test], seed))
-        name = f"unseen-architecture/{fold}"
-        splits.append(_checked(name, frame, ~test & ~val, val, test, groups=groups))
-    return splits
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Row positions (0 ... rows - 1) of training and tests; rows in none of them are unused.
+
+    Attributes:
+        name: What is unseen, for example `leave-out-device`.
+        train: Rows to learn from.
+        test: Rows to report, by what is unseen in them, such as one of `TEST_KINDS`.
+        val: Rows to watch a fit on.
+        devices: Devices that training has no row of.
+        families: Families that training has no row of.
+    """
+
+    name: str
+    train: Indices
+    test: dict[str, Indices]
+    val: Indices = field(default_factory=_nobody)
+    devices: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+
+    def to_json(self, path: str | Path) -> None:
+        """Writes the split as JSON."""
+        data = {
+            "name": self.name,
+            "train": self.train.tolist(),
+            "val": self.val.tolist(),
+            "test": {kind: rows.tolist() for kind, rows in self.test.items()},
+            "devices": list(self.devices),
+            "families": list(self.families),
+        }
+        Path(path).write_text(json.dumps(data) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Split:
+        """Reads a split that `to_json` wrote.
+
+        Raises:
+            DataError: The file is missing or is not a split.
+        """
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls(
+                name=str(data["name"]),
+                train=np.asarray(data["train"], dtype=np.int64),
+                test={k: np.asarray(v, dtype=np.int64) for k, v in dict(data["test"]).items()},
+                val=np.asarray(data["val"], dtype=np.int64),
+                devices=tuple(map(str, data["devices"])),
+                families=tuple(map(str, data["families"])),
+            )
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+            raise DataError(f"{path} is not a split file: {error!r}.") from None
 
 
-def unseen_device(
-    frame: pd.DataFrame, device: str, *, seed: int = 0, same_chip: bool = False
-) -> Split:
-    """Leaves one device out; validation rows come from other devices that training leaves out too.
+def check_split(split: Split, rows: int, apart: Mapping[str, Labels]) -> None:
+    """Makes sure that training shares no row with another part, and no group with a test.
 
     Args:
-        frame: Measured rows.
-        device: The device to test on.
-        seed: Chooses the validation devices.
-        same_chip: Keep other cards with the same chip (say the 16 GB and the 32 GB V100) in
-            training; without it they are in no part, since they would give the answer away.
+        split: What is checked.
+        rows: Rows of the table that it was made for.
+        apart: Labels of all rows by what they tell, such as `family`, that tests keep apart.
+
+    Raises:
+        DataError: A part is empty, out of range or overlaps another; says with what.
     """
-    test = _device_mask(frame, device)
-    sibling = np.zeros(len(frame), dtype=bool)
-    if not same_chip:
-        chips = _mapped(frame["device"], chip_name)
-        sibling = (chips == chip_name(device)) & ~test
-    rest = ~test & ~sibling
-    chips = _mapped(frame["device"], chip_name)
-    val = rest & _mask(chips, _draw_groups(chips[rest], seed, at_most=VALIDATION_CHIPS))
-    return _checked(f"unseen-device/{device}", frame, rest & ~val, val, test, by_device=True)
+    if not len(split.train) or not any(map(len, split.test.values())):
+        missing = "test" if len(split.train) else "train"
+        raise DataError(f"split {split.name} has no {missing} rows.")
+    for name, part in {"train": split.train, "val": split.val, **split.test}.items():
+        if len(part) and (part.min() < 0 or part.max() >= rows):
+            raise DataError(
+                f"split {split.name} was made for another table: {name} rows out of range."
+            )
+        if len(np.unique(part)) != len(part):
+            raise DataError(f"split {split.name} repeats {name} rows.")
+    position = np.arange(rows)
+    _no_overlap(split, "row", position, ("train", split.train), ("val", split.val))
+    for kind, part in split.test.items():
+        _no_overlap(split, "row", position, ("val", split.val), (kind, part))
+        for what, values in {"row": position, **apart}.items():
+            _no_overlap(split, what, values, ("train", split.train), (kind, part))
 
 
-def unseen_devices(frame: pd.DataFrame, *, min_rows: int = 1, seed: int = 0) -> list[Split]:
-    """One split for every device with at least `min_rows` rows."""
-    counts = frame["device"].value_counts()
-    names = sorted(name for name, rows in counts.items() if rows >= min_rows and name)
-    return [unseen_device(frame, str(name), seed=seed) for name in names]
+def _no_overlap(
+    split: Split, what: str, values: Labels, first: tuple[str, Indices], second: tuple[str, Indices]
+) -> None:
+    (a, rows), (b, others) = first, second
+    shared = set(values[rows].tolist()) & set(values[others].tolist())
+    if shared:
+        example = sorted(map(str, shared))[0]
+        raise DataError(f"split {split.name}: {what} {example} is in {a} and in {b}.")
 
 
-def unseen_both(frame: pd.DataFrame, device: str, *, folds: int = 5, seed: int = 0) -> list[Split]:
-    """Neither device nor family of a test row occurs in training; empty folds are left out."""
-    on_device = _device_mask(frame, device)
-    same_chip = _mapped(frame["device"], chip_name) == chip_name(device)
-    groups = _groups(frame)
-    fold_of = _folds(groups, folds, seed)
-    splits = []
-    for fold in range(folds):
-        held_out = _mask(groups, [group for group, number in fold_of.items() if number == fold])
-        test, rest = on_device & held_out, ~same_chip & ~held_out
-        if not test.any() or not rest.any():
-            continue
-        val = rest & _mask(groups, _draw_groups(groups[rest], seed))
-        name = f"unseen-both/{device}/{fold}"
-        train = rest & ~val
-        splits.append(_checked(name, frame, train, val, test, groups=groups, by_device=True))
-    return splits
+def joint_fold(frame: pd.DataFrame, fold: int, folds: int = 5, seed: int = 0) -> Split:
+    """The fold number `fold` of `folds`, which one fit tests on all of `TEST_KINDS`.
 
+    Each family, with all its models in all libraries, and each chip, with every card of it, is
+    held out in exactly one fold.
 
-def torchvision_to_timm(frame: pd.DataFrame, *, seed: int = 0) -> Split:
-    """Trains on torchvision rows, tests on timm rows of networks that are not among those."""
-    names = architectures(frame).to_numpy()
-    train = (frame["library"] == "torchvision").to_numpy()
-    known = _mask(names, set(names[train]))
-    test = (frame["library"] == "timm").to_numpy() & ~known
-    val = train & _mask(names, _draw_groups(names[train], seed))
-    return _checked("torchvision-to-timm", frame, train & ~val, val, test, groups=names)
-
-
-def cnn_to_transformer(frame: pd.DataFrame, *, seed: int = 0) -> Split:
-    """Trains on convolution networks and tests on transformers; networks with both are left out."""
-    groups = _groups(frame)
-    kinds = np.array([kind_of(group) for group in groups])
-    train = kinds == "cnn"
-    val = train & _mask(groups, _draw_groups(groups[train], seed))
-    return _checked(
-        "cnn-to-transformer", frame, train & ~val, val, kinds == "transformer", groups=groups
+    Args:
+        frame: Rows of `training_rows`.
+        fold: From 0.
+        folds: How many.
+        seed: Shuffles families and chips.
+    """
+    rng = np.random.default_rng(seed)
+    family, chip = _families(frame), _chips(frame)
+    held_families = set(rng.permutation(np.unique(family))[fold::folds].tolist())
+    # chips with many rows first, so that every fold holds out some of them
+    names, counts = np.unique(chip, return_counts=True)
+    held_chips = names[np.argsort(-counts, kind="stable")][fold::folds]
+    out_family, out_chip = np.isin(family, list(held_families)), np.isin(chip, held_chips)
+    rest = np.flatnonzero(~out_family & ~out_chip)
+    drawn = np.sort(rng.choice(rest, size=round(RANDOM_SHARE * len(rest)), replace=False))
+    parts = (
+        drawn,
+        np.flatnonzero(out_family & ~out_chip),
+        np.flatnonzero(~out_family & out_chip),
+        np.flatnonzero(out_family & out_chip),
+    )
+    return Split(
+        f"fold-{fold}",
+        np.setdiff1d(rest, drawn),
+        dict(zip(TEST_KINDS, parts, strict=True)),
+        devices=_devices(frame, out_chip),
+        families=tuple(sorted(held_families)),
     )
 
 
-def neusight(frame: pd.DataFrame, *, seed: int = 0, own_rows_only: bool = False) -> Split:
-    """NeuSight's protocol: its training devices, tested on its workloads on H100 and A100 80 GB.
+def without_device(frame: pd.DataFrame, device: str) -> Split:
+    """Leaves one device out, with every card of its chip, since those would give the answer away.
+
+    Raises:
+        ConfigError: There are no rows of the device.
+    """
+    chip = _chips(frame)
+    out = chip == chip_name(device)
+    if not out.any():
+        known = ", ".join(sorted({str(gpu) for gpu in frame["gpu"]}))
+        raise ConfigError(f"no rows were measured on '{device}'. Devices with rows: {known}.")
+    split = Split(
+        "leave-out-device",
+        np.flatnonzero(~out),
+        {"unseen-device": np.flatnonzero(out)},
+        devices=_devices(frame, out),
+    )
+    check_split(split, len(frame), {"chip": chip})
+    return split
+
+
+def transfer(
+    name: str, frame: pd.DataFrame, train: NDArray[np.bool_], test: NDArray[np.bool_]
+) -> Split:
+    """From one group of rows to another; test rows on chips without training rows stand apart.
+
+    Test rows whose family or network is in training too are in neither part.
 
     Args:
-        frame: Measured rows.
-        seed: Chooses the validation models.
-        own_rows_only: Train on NeuSight's rows alone, not on all rows of these devices.
+        name: Of the split and of its test rows.
+        frame: Rows of `training_rows`.
+        train: Mask of the rows to learn from.
+        test: Mask of the rows to report.
     """
-    own = (frame["source"] == "neusight").to_numpy()
+    family, chip, network = _families(frame), _chips(frame), architectures(frame).to_numpy()
+    test = test & ~np.isin(family, family[train]) & ~np.isin(network, network[train])
+    known = np.isin(chip, chip[train])
+    parts = {name: test & known, name + NEW_CHIP: test & ~known}
+    split = Split(
+        name,
+        np.flatnonzero(train),
+        {kind: np.flatnonzero(mask) for kind, mask in parts.items() if mask.any()},
+        families=tuple(sorted(set(family[test].tolist()))),
+    )
+    check_split(split, len(frame), {"family": family, "architecture": network})
+    return split
+
+
+def neusight(frame: pd.DataFrame) -> Split:
+    """NeuSight's protocol: its training devices, tested on its workloads on H100 and A100 80 GB."""
     device = frame["device"].to_numpy()
-    train = np.isin(device, NEUSIGHT_TRAIN_DEVICES) & (own | (not own_rows_only))
+    train = np.isin(device, NEUSIGHT_TRAIN_DEVICES)
+    own = (frame["source"] == "neusight").to_numpy()
     test = np.isin(device, NEUSIGHT_TEST_DEVICES) & own
-    groups = _groups(frame)
-    val = train & _mask(groups, _draw_groups(groups[train], seed))
-    return _checked("neusight", frame, train & ~val, val, test, by_device=True)
+    split = Split("neusight", np.flatnonzero(train), {"unseen-device": np.flatnonzero(test)})
+    check_split(split, len(frame), {"device": device})
+    return split
 
 
 def chip_name(device: str) -> str:
@@ -145,93 +233,13 @@ def chip_name(device: str) -> str:
     return re.sub(r"(-(PCIE|SXM\d?|\d+GB))+$", "", device, flags=re.IGNORECASE)
 
 
-def _checked(
-    name: str,
-    frame: pd.DataFrame,
-    train: NDArray[np.bool_],
-    val: NDArray[np.bool_],
-    test: NDArray[np.bool_],
-    *,
-    groups: NDArray[np.str_] | None = None,
-    by_device: bool = False,
-) -> Split:
-    split = Split(name, *(np.flatnonzero(mask).astype(np.int64) for mask in (train, val, test)))
-    check_split(split, frame, groups=groups, by_device=by_device)
-    return split
+def _families(frame: pd.DataFrame) -> NDArray[np.str_]:
+    return np.array(families(frame), dtype=str)
 
 
-def _groups(frame: pd.DataFrame) -> NDArray[np.str_]:
-    """Families, joined where one architecture name occurs in two of them."""
-    labels = frame["family"] if "family" in frame.columns else families(frame)
-    names = architectures(frame).to_numpy()
-    parent: dict[str, str] = {group: group for group in map(str, labels.unique())}
-
-    def root(group: str) -> str:
-        while parent[group] != group:
-            group = parent[group]
-        return group
-
-    first: dict[str, str] = {}
-    for name, label in dict.fromkeys(zip(names.tolist(), map(str, labels), strict=True)):
-        a, b = sorted((root(first.setdefault(name, label)), root(label)))
-        parent[b] = a
-    return np.array([root(str(label)) for label in labels])
+def _chips(frame: pd.DataFrame) -> NDArray[np.str_]:
+    return np.array([chip_name(str(name)) for name in frame["gpu"]])
 
 
-def _folds(groups: NDArray[np.str_], folds: int, seed: int) -> dict[str, int]:
-    """Deals groups out, the largest first, always to the fold with the fewest rows."""
-    names, counts = np.unique(groups, return_counts=True)
-    if not 2 <= folds <= len(names):
-        raise ConfigError(
-            f"folds must be between 2 and {len(names)}, the number of families, not {folds}."
-        )
-    shuffled = np.random.default_rng(seed).permutation(len(names))
-    order = shuffled[np.argsort(-counts[shuffled], kind="stable")]
-    filled = [0] * folds
-    fold_of = {}
-    for index in order:
-        fold = filled.index(min(filled))
-        fold_of[str(names[index])] = fold
-        filled[fold] += int(counts[index])
-    return fold_of
-
-
-def _draw_groups(groups: NDArray[np.str_], seed: int, *, at_most: int | None = None) -> list[str]:
-    """Draws groups that together hold about `VALIDATION_SHARE` of the rows."""
-    names, counts = np.unique(groups, return_counts=True)
-    order = np.random.default_rng(seed + 1).permutation(len(names))
-    target = VALIDATION_SHARE * len(groups)
-    drawn: list[str] = []
-    rows = 0
-    for index in order:
-        if rows + counts[index] <= 1.2 * target:
-            drawn.append(str(names[index]))
-            rows += int(counts[index])
-        if rows >= 0.9 * target or len(drawn) == at_most:
-            break
-    if not drawn and len(names) > 1:
-        drawn = [str(names[np.argmin(counts)])]
-    return drawn
-
-
-def _device_mask(frame: pd.DataFrame, device: str) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = (frame["device"] == device).to_numpy(dtype=bool)
-    if not mask.any():
-        known = ", ".join(sorted(set(frame["device"])))
-        raise ConfigError(f"no rows were measured on '{device}'. Devices with rows: {known}.")
-    return mask
-
-
-def _mask(labels: NDArray[np.str_], chosen: Collection[str]) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = np.isin(labels, list(chosen))
-    return mask
-
-
-def _mapped(values: pd.Series, function: Callable[[str], str]) -> NDArray[np.str_]:
-    table = {value: function(value) for value in values.unique()}
-    return np.array([table[value] for value in values])
-
-
-def _check_share(share: float) -> None:
-    if not 0 < share < 1:
-        raise ConfigError(f"test_share must be between 0 and 1, not {share}.")
+def _devices(frame: pd.DataFrame, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
+    return tuple(sorted({str(name) for name in frame["gpu"].to_numpy()[chosen]}))

@@ -16,7 +16,7 @@ from prenet_gnn.training.metrics import Scores, summary
 if TYPE_CHECKING:
     import pandas as pd
 
-    from prenet_gnn.training.folds import Fold
+    from prenet_gnn.data.splits import Split
     from prenet_gnn.training.rows import Rows
 
 # Baselines that the network has to beat on every split.
@@ -84,7 +84,7 @@ def pooled(rows: Rows, chosen: np.ndarray) -> pd.DataFrame:
 
 
 def score_fold(
-    rows: Rows, fold: Fold, predicted: Mapping[str, np.ndarray]
+    rows: Rows, fold: Split, predicted: Mapping[str, np.ndarray]
 ) -> list[tuple[str, str, Scores]]:
     """Scores of the network and of the baselines, which are fitted to the same rows.
 
@@ -120,8 +120,8 @@ def evaluate_fold(
     seed: int = 0,
 ) -> Report:
     """Fits without the held-out rows of one joint fold and scores on them."""
+    from prenet_gnn.data.splits import joint_fold
     from prenet_gnn.training.fit import fit, predict_rows
-    from prenet_gnn.training.folds import joint_fold
     from prenet_gnn.training.run import load_config, prepare_rows
 
     settings = load_config(config, changes, seed)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from prenet_gnn.data.splits import Split, joint_fold
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.training.encoding import Store
-from prenet_gnn.training.folds import Fold, joint_fold
 from prenet_gnn.training.rows import Rows, load_rows
 
 ROWS, GRAPHS = "rows.parquet", "graphs.npz"
@@ -62,7 +62,7 @@ class Proxy:
     validation: np.ndarray
 
 
-def inner_fold(rows: Rows, outer: Fold) -> dict[str, np.ndarray]:
+def inner_fold(rows: Rows, outer: Split) -> dict[str, np.ndarray]:
     """Rows of the outer fold's training part: `train`, and those of unseen groups."""
     inner = joint_fold(
         rows.frame.iloc[outer.train].reset_index(drop=True), INNER_FOLD, seed=INNER_SEED
