@@ -11,7 +11,7 @@ from experiments.tracing_tables.speed import chain
 from prenet_gnn.network.config import ModelConfig
 from prenet_gnn.network.network import TimeGNN
 from prenet_gnn.training.optimizer import Muon
-from tracing.costs.formulas import node_cost
+from tracing.costs.node import node_cost
 
 pytest.importorskip("pytest_benchmark")
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tracing import OpNode, Source, TensorSpec
-from tracing.costs.formulas import COSTS, node_cost
+from tracing.costs.formulas import COSTS
+from tracing.costs.node import node_cost
 from tracing.costs.vocab import KINDS, OP_KIND, kind_of
 
 Shape = tuple[int, ...]

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracing import zoo
     from tracing.capture.trace import trace
-    from tracing.costs.formulas import NodeCost, register_cost
+    from tracing.costs.formulas import register_cost
+    from tracing.costs.node import NodeCost
     from tracing.errors import TraceError, UnsupportedOpError
     from tracing.graph.op_graph import BATCH_MARKER, TRACER_VERSION, OpGraph
     from tracing.graph.specs import Edge, OpNode, ParamSpec, Source, TensorSpec
 
 _HOMES = {
     "trace": "capture.trace",
-    "NodeCost": "costs.formulas",
+    "NodeCost": "costs.node",
     "register_cost": "costs.formulas",
     "TraceError": "errors",
     "UnsupportedOpError": "errors",

@@ -16,7 +16,7 @@ import torch
 
 from experiments.tracing_tables.common import Row, Study
 from tracing import OpGraph, OpNode, Source, TensorSpec, trace, zoo
-from tracing.costs.formulas import node_cost
+from tracing.costs.node import node_cost
 
 # Name in the table: spec, batch size, sequence length, repetitions.
 MODELS = {

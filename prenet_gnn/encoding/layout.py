@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tracing.costs.formulas import node_cost
+from tracing.costs.node import node_cost
 
 if TYPE_CHECKING:
     from tracing import OpGraph, OpNode

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracing.costs.formulas import node_cost
-from tracing.costs.saved import saved_by
+from tracing.costs.formulas import node_flops
+from tracing.costs.traffic import traffic
+from tracing.costs.vocab import CONVOLUTIONS, NORMS, PRODUCTS
 
 if TYPE_CHECKING:
     from prenet_gnn.encoding.precision import Lowered
@@ -23,22 +24,6 @@ WORK = (
 # layers on Pascal and Volta (DeepBench, results/train, LSTM and GRU), in kernels of about 2 us.
 RECURRENT_STEP_KERNELS = (8.0, 14.0)
 
-PRODUCTS = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention", "rnn"})
-NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "rms_norm"})
-
-
-def _forward_bytes(node: OpNode, low: Lowered) -> float:
-    written = sum(s.numel * i for s, i in zip(node.output_specs, low.item_out, strict=True))
-    if node.kind == "create":
-        return written
-    if node.kind == "view":
-        return 2.0 * written
-    read = [s.numel * i for s, i in zip(node.input_specs, low.item_in, strict=True)]
-    if node.kind in ("embedding", "index") and len(read) > 1 and not node.inplace:
-        table = max(range(len(read)), key=lambda i: read[i])
-        read[table] = min(read[table], written)
-    return float(sum(read) + written)
-
 
 def _cast_bytes(node: OpNode, low: Lowered) -> float:
     return float(
@@ -47,26 +32,6 @@ def _cast_bytes(node: OpNode, low: Lowered) -> float:
             for p, before in zip(low.casts, low.from_items, strict=True)
         )
     )
-
-
-def _backward_bytes(node: OpNode, low: Lowered) -> float:
-    if not node.differentiable:
-        return 0.0
-    grad_out = sum(
-        s.numel * i for s, i in zip(node.output_specs, low.item_out, strict=True) if s.is_floating
-    )
-    kept = saved_by(node)
-    saved = kept.extra_bytes if node.kind != "attention" else 0
-    saved += sum(node.input_specs[p].numel * low.item_in[p] for p in kept.inputs)
-    saved += sum(node.output_specs[p].numel * low.item_out[p] for p in kept.outputs)
-    written = sum(
-        s.numel * i
-        for s, i, need in zip(node.input_specs, low.item_in, node.needs_grad, strict=True)
-        if need
-    )
-    if node.kind in PRODUCTS and sum(node.needs_grad[:2]) > 1:
-        grad_out *= 2  # the gradients of input and weight each read it
-    return float(grad_out + saved + written)
 
 
 def _recurrent_steps(node: OpNode) -> float:
@@ -87,7 +52,7 @@ def _counts_batches(node: OpNode) -> bool:
 def _kernels(node: OpNode, low: Lowered) -> tuple[float, float]:
     """Kernels launched forward and backward, without fusion."""
     forward = 1.0 + len(low.casts)
-    if node.kind in ("conv", "conv_transpose") and len(node.input_specs) > 2:
+    if node.kind in CONVOLUTIONS and len(node.input_specs) > 2:
         forward += 1.0  # the bias is added by a kernel of its own
     if _counts_batches(node):
         forward += 1.0
@@ -137,8 +102,9 @@ def work_of(node: OpNode, low: Lowered, strided: bool = False) -> np.ndarray:
     Returns:
         `(8,)` float64 in the order of `WORK`: FLOPs, bytes, kernels, host calls.
     """
-    cost = node_cost(node)
-    forward_bytes, backward_bytes = _forward_bytes(node, low), _backward_bytes(node, low)
+    forward_flops, gradient_flops = node_flops(node)
+    moved = traffic(node, low.item_in, low.item_out, by_kernel=True)
+    forward_bytes, backward_bytes = float(moved.forward), float(moved.backward)
     cast = _cast_bytes(node, low)
     forward_kernels, backward_kernels = _kernels(node, low)
     if strided:
@@ -146,8 +112,8 @@ def work_of(node: OpNode, low: Lowered, strided: bool = False) -> np.ndarray:
         forward_bytes, forward_kernels = forward_bytes + more_bytes, forward_kernels + more_kernels
     return np.array(
         [
-            cost.forward_flops,
-            cost.backward_flops,
+            forward_flops,
+            sum(gradient_flops),
             forward_bytes + cast,
             backward_bytes + (cast if node.differentiable else 0.0),
             forward_kernels,

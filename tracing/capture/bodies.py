@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from tracing.capture.values import Value, flat
-from tracing.costs.formulas import node_cost
+from tracing.costs.node import node_cost
 from tracing.graph.specs import TensorSpec
 
 if TYPE_CHECKING:

@@ -1,19 +1,17 @@
-"""How much arithmetic and memory traffic one operator costs, forward and backward.
+"""How many FLOPs one operator costs, forward and for every gradient.
 
 Convention: one multiply-accumulate is two FLOPs. FLOPs are those of matrix products, convolutions,
 attention and recurrent gates (what `torch.utils.flop_counter` counts), without bias; pointwise and
-reduction arithmetic is `elementwise_ops`. Complex products count as the real products they are.
+reduction arithmetic is counted apart. Complex products count as the real products they are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tracing.costs.einsum import einsum_flops
 from tracing.costs.recurrent import is_cell, stacks
-from tracing.costs.vocab import LOOKUPS
 from tracing.graph.specs import OpNode
 
 # node -> FLOPs forward and FLOPs of every input's gradient, or FLOPs forward alone
@@ -59,33 +57,20 @@ def _own_name(target: str) -> str:
     return target.rsplit(".", 1)[0].replace(".", "::")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCost:
-    """Cost of one call; bytes are what must at least move between memory and the chip."""
-
-    forward_flops: int
-    grad_input_flops: int
-    grad_weight_flops: int
-    elementwise_ops: int
-    forward_read_bytes: int
-    forward_write_bytes: int
-    backward_read_bytes: int
-    backward_write_bytes: int
-
-    @property
-    def backward_flops(self) -> int:
-        """FLOPs of all gradients this call computes."""
-        return self.grad_input_flops + self.grad_weight_flops
-
-    @property
-    def forward_bytes(self) -> int:
-        """Bytes read and written by the forward call."""
-        return self.forward_read_bytes + self.forward_write_bytes
-
-    @property
-    def backward_bytes(self) -> int:
-        """Bytes read and written by the backward call."""
-        return self.backward_read_bytes + self.backward_write_bytes
+def node_flops(node: OpNode) -> tuple[int, tuple[int, ...]]:
+    """FLOPs of a call, forward and for the gradient of every input that needs one."""
+    formula = COSTS.get(_own_name(node.target)) or COSTS.get(node.kind)
+    none = (0,) * len(node.input_specs)
+    if formula is None or not node.output_specs:
+        return 0, none
+    result = formula(node)
+    if isinstance(result, int):
+        result = (result, (result,) * len(node.input_specs))
+    forward, grads = result
+    if not node.differentiable:
+        return forward, none
+    each = zip(node.needs_grad, grads, strict=False)
+    return forward, tuple([flops if need else 0 for need, flops in each])
 
 
 def _complex(node: OpNode) -> int:
@@ -179,92 +164,3 @@ def _rnn(node: OpNode) -> tuple[int, tuple[int, ...]]:
             elif (place == 0 and stack.input_flows) or (place > 1 and stack.state_flows):
                 grads[bearer] += part
     return flops, tuple(grads)
-
-
-# Arithmetic per output element of the kinds that multiply no matrices: counted by hand from the
-# formulas (for example batch norm: mean, variance, normalise and scale take about eight).
-ELEMENTWISE_OPS = {
-    "batch_norm": 8, "layer_norm": 8, "group_norm": 8, "rms_norm": 5, "softmax": 5,
-    "activation": 4, "binary": 1, "unary": 1, "interpolate": 7, "dropout": 2, "loss": 6,
-    "random": 4, "sort": 10, "attention": 0,
-}  # fmt: skip
-
-
-def elementwise_ops(node: OpNode) -> int:
-    """Pointwise and reduction arithmetic of one forward call."""
-    out = sum(spec.numel for spec in node.output_specs)
-    if node.kind in ("reduce", "loss", "pool"):
-        return max(node.tensor(0).numel, out)
-    if node.kind == "fft":
-        size = max(node.tensor(0).numel, out)
-        length = max((*node.tensor(0).shape[-2:], 2))
-        return int(5 * size * math.log2(length))  # Cooley-Tukey
-    if node.kind == "attention":
-        query, key = node.input_specs[:2]
-        return 5 * math.prod(query.shape[:-1]) * key.shape[-2]
-    if node.kind == "batch_norm" and not node.attrs.get("training", True):
-        return 2 * out
-    return ELEMENTWISE_OPS.get(node.kind, 0) * out
-
-
-def forward_bytes(node: OpNode) -> tuple[int, int]:
-    """Bytes a forward call reads and writes at least; views move nothing."""
-    if node.kind == "view" and not node.attrs.get("copies"):
-        return 0, 0
-    written = sum(spec.bytes for spec in node.output_specs)
-    if node.kind == "create":
-        return 0, written
-    if node.kind in LOOKUPS and len(node.input_specs) > 1 and not node.inplace:
-        table = max(range(len(node.input_specs)), key=lambda i: node.input_specs[i].bytes)
-        others = sum(s.bytes for i, s in enumerate(node.input_specs) if i != table)
-        return others + min(written, node.input_specs[table].bytes), written
-    seen: set[object] = set()
-    read = 0
-    for source, spec in zip(node.sources, node.input_specs, strict=True):
-        key = (source.kind, source.node, source.slot, source.name)
-        if source.kind == "const" or key not in seen:
-            read += spec.bytes
-            seen.add(key)
-    if node.kind == "view":
-        return written, written
-    return read, written
-
-
-def backward_bytes(node: OpNode) -> tuple[int, int]:
-    """Bytes the backward of a call reads (gradient and saved tensors) and writes."""
-    if not node.differentiable or (node.kind == "view" and not node.attrs.get("copies")):
-        return 0, 0
-    grad_out = sum(spec.bytes for spec in node.output_specs if spec.is_floating)
-    written = sum(
-        spec.bytes for spec, need in zip(node.input_specs, node.needs_grad, strict=True) if need
-    )
-    from tracing.costs.saved import saved_by
-
-    read_saved = saved_by(node).total_bytes
-    return grad_out + read_saved, written
-
-
-def node_cost(node: OpNode) -> NodeCost:
-    """Costs one call, forward and backward, from shapes alone.
-
-    Gradients are billed where `node.needs_grad` says so; parameters' gradients are
-    `grad_weight_flops`, all others `grad_input_flops`.
-    """
-    formula = COSTS.get(_own_name(node.target)) or COSTS.get(node.kind)
-    forward, grad_input, grad_weight = 0, 0, 0
-    if formula is not None and node.output_specs:
-        result = formula(node)
-        if isinstance(result, int):
-            result = (result, (result,) * len(node.input_specs))
-        forward, grads = result
-        if node.differentiable:
-            for need, source, flops in zip(node.needs_grad, node.sources, grads, strict=False):
-                if need and source.kind == "param":
-                    grad_weight += flops
-                elif need:
-                    grad_input += flops
-    read, write = forward_bytes(node)
-    back_read, back_write = backward_bytes(node)
-    return NodeCost(
-        forward, grad_input, grad_weight, elementwise_ops(node), read, write, back_read, back_write
-    )

@@ -38,13 +38,6 @@ class Saved:
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     extra_bytes: int = 0
-    total_bytes: int = 0
-
-
-def _make(node: OpNode, inputs: tuple[int, ...], outputs: tuple[int, ...], extra: int) -> Saved:
-    total = extra + sum(node.input_specs[i].bytes for i in inputs if i < len(node.input_specs))
-    total += sum(node.output_specs[i].bytes for i in outputs if i < len(node.output_specs))
-    return Saved(inputs, outputs, extra, total)
 
 
 def _product_operands(node: OpNode) -> tuple[int, ...]:
@@ -83,14 +76,14 @@ def saved_by(node: OpNode, device: str = "cuda") -> Saved:
 
 
 def _products(node: OpNode) -> Saved:
-    return _make(node, _product_operands(node), (), 0)
+    return Saved(_product_operands(node))
 
 
 def _attention(node: OpNode, device: str = "cuda") -> Saved:
     if node.attrs.get("backend") == "math":
         return _math_attention(node, mask_bytes=1, finest=4 if device == "cpu" else 1)
     rows = math.prod(node.input_specs[0].shape[:-1])
-    return _make(node, tuple(range(len(node.input_specs))), (0,), 4 * rows)
+    return Saved(tuple(range(len(node.input_specs))), (0,), 4 * rows)
 
 
 def _math_attention(node: OpNode, mask_bytes: int = 0, finest: int = 4) -> Saved:
@@ -107,8 +100,8 @@ def _math_attention(node: OpNode, mask_bytes: int = 0, finest: int = 4) -> Saved
     if float(node.attrs.get("dropout_p", 0) or 0) > 0:
         extra += scores * (item + (mask_bytes or item))  # the scores after dropout, and its mask
     if item > given:
-        return _make(node, (), (), extra + value.numel * item)
-    return _make(node, (2,), (), extra)
+        return Saved(extra_bytes=extra + value.numel * item)
+    return Saved((2,), extra_bytes=extra)
 
 
 def _attention_cpu(node: OpNode) -> Saved:
@@ -133,7 +126,7 @@ def _instance_norm(node: OpNode, device: str) -> Saved:
     tracked = any(source.kind == "buffer" for source in node.sources)
     weighted = len(node.input_specs) > 1 + 2 * tracked
     copies = weighted + 2 * tracked + 2 * bool(node.attrs.get("use_input_stats", True))
-    return _make(node, (0,), (), copies * math.prod(shape[:2]) * _statistic_bytes(node, device))
+    return Saved((0,), extra_bytes=copies * math.prod(shape[:2]) * _statistic_bytes(node, device))
 
 
 def _batch_norm(node: OpNode, device: str = "cuda") -> Saved:
@@ -141,33 +134,33 @@ def _batch_norm(node: OpNode, device: str = "cuda") -> Saved:
         return _instance_norm(node, device)
     channels = node.tensor(0).shape[1] if len(node.tensor(0).shape) > 1 else 1
     statistics = 2 * channels if node.attrs.get("training", True) else 0
-    return _make(node, (0,), (), statistics * _statistic_bytes(node, device))
+    return Saved((0,), extra_bytes=statistics * _statistic_bytes(node, device))
 
 
 def _layer_norm(node: OpNode, device: str = "cuda") -> Saved:
     shape = node.attrs.get("normalized_shape") or [1]
     inner = math.prod(shape) if isinstance(shape, list | tuple) else 1
     rows = node.tensor(0).numel // max(inner, 1)
-    return _make(node, (0,), (), 2 * _statistic_bytes(node, device) * rows)
+    return Saved((0,), extra_bytes=2 * _statistic_bytes(node, device) * rows)
 
 
 def _group_norm(node: OpNode, device: str = "cuda") -> Saved:
     groups = int(node.attrs.get("num_groups", 1) or 1) * (node.tensor(0).shape or (1,))[0]
-    return _make(node, (0,), (), 2 * _statistic_bytes(node, device) * groups)
+    return Saved((0,), extra_bytes=2 * _statistic_bytes(node, device) * groups)
 
 
 def _rms_norm(node: OpNode) -> Saved:
     shape = node.tensor(0).shape
     rows = node.tensor(0).numel // max(shape[-1] if shape else 1, 1)
-    return _make(node, (0,), (), _statistic_bytes(node) * rows)
+    return Saved((0,), extra_bytes=_statistic_bytes(node) * rows)
 
 
 def _pool(node: OpNode) -> Saved:
     if "max_pool" in node.op:
-        return _make(node, (0,), (), 8 * node.output.numel)  # int64 indices
+        return Saved((0,), extra_bytes=8 * node.output.numel)  # int64 indices
     if node.op.startswith("adaptive_avg") and math.prod(node.output.shape[2:]) == 1:
         return Saved()  # runs as a mean
-    return _make(node, (0,), (), 0)
+    return Saved((0,))
 
 
 def dropout_active(node: OpNode) -> bool:
@@ -176,7 +169,7 @@ def dropout_active(node: OpNode) -> bool:
 
 
 def _dropout(node: OpNode) -> Saved:
-    return _make(node, (), (), node.output.numel if dropout_active(node) else 0)  # a bool mask
+    return Saved(extra_bytes=node.output.numel if dropout_active(node) else 0)  # a bool mask
 
 
 def _dropout_cpu(node: OpNode) -> Saved:
@@ -184,8 +177,8 @@ def _dropout_cpu(node: OpNode) -> Saved:
         return Saved()
     spec = node.output
     if node.op.startswith("feature") or node.op in ("dropout1d", "dropout2d", "dropout3d"):
-        return _make(node, (), (), spec.bytes // max(math.prod(spec.shape[2:]), 1))
-    return _make(node, (), (), spec.bytes)  # the noise that is multiplied with
+        return Saved(extra_bytes=spec.bytes // max(math.prod(spec.shape[2:]), 1))
+    return Saved(extra_bytes=spec.bytes)  # the noise that is multiplied with
 
 
 def _rms_norm_cpu(node: OpNode) -> Saved:
@@ -195,35 +188,35 @@ def _rms_norm_cpu(node: OpNode) -> Saved:
     trained = len(node.needs_grad) > 1 and node.needs_grad[1]
     product = node.output.numel * item if trained else 0
     if not node.needs_grad[0]:
-        return _make(node, (), (), product)
+        return Saved(extra_bytes=product)
     converted = data.numel * item if data.numel * item > data.bytes else 0
-    return _make(node, () if converted else (0,), (), own.extra_bytes + converted + product)
+    return Saved(() if converted else (0,), extra_bytes=own.extra_bytes + converted + product)
 
 
 def _activation_cpu(node: OpNode) -> Saved:
     saved = _pointwise(node)
     if node.op in ("log_sigmoid", "logsigmoid"):  # keeps exp(-|x|) as well
-        return _make(node, saved.inputs, (), node.tensor(0).bytes)
+        return Saved(saved.inputs, extra_bytes=node.tensor(0).bytes)
     return saved
 
 
 def _loss(node: OpNode) -> Saved:
     if node.op == "cross_entropy_loss":
-        return _make(node, (1,), (), node.tensor(0).bytes + 4)  # log-softmax, target, weight sum
-    return _make(node, (0, 1), (), 4 if node.op.startswith("nll_loss") else 0)
+        return Saved((1,), extra_bytes=node.tensor(0).bytes + 4)  # log-softmax, target, weight sum
+    return Saved((0, 1), extra_bytes=4 if node.op.startswith("nll_loss") else 0)
 
 
 def _integer_inputs(node: OpNode) -> Saved:
     kept = tuple(i for i, spec in enumerate(node.input_specs) if not spec.is_floating)
-    return _make(node, kept, (), 0)
+    return Saved(kept)
 
 
 def _sort(node: OpNode) -> Saved:
-    return _make(node, (), (1,) if len(node.output_specs) > 1 else (), 0)
+    return Saved((), (1,) if len(node.output_specs) > 1 else ())
 
 
 def _interpolate(node: OpNode) -> Saved:
-    return _make(node, (0, 1) if node.op.startswith("grid_sampler") else (), (), 0)
+    return Saved((0, 1) if node.op.startswith("grid_sampler") else ())
 
 
 def _rnn(node: OpNode) -> Saved:
@@ -237,16 +230,16 @@ def _rnn(node: OpNode) -> Saved:
         # a projection makes the output narrower than gates and cells are
         projected, width = weights[2].shape
         if projected * 4 * width == weights[1].numel and projected < width:
-            return _make(node, (0,), (0,), layers * state * (1 + (gates - 1) * width // projected))
-    return _make(node, (0,), (0,), gates * layers * state)
+            return Saved((0,), (0,), layers * state * (1 + (gates - 1) * width // projected))
+    return Saved((0,), (0,), gates * layers * state)
 
 
 def _reduce(node: OpNode) -> Saved:
     if node.op in ("max", "min", "median", "mode") and len(node.output_specs) > 1:
-        return _make(node, (), (1,), 0)
+        return Saved((), (1,))
     if node.op in SAVES_BOTH or node.op in ("max", "min"):
-        return _make(node, (0,), (0,), 0)
-    return _make(node, (0,) if node.op in SAVES_INPUT else (), (), 0)
+        return Saved((0,), (0,))
+    return Saved((0,) if node.op in SAVES_INPUT else ())
 
 
 def _binary(node: OpNode) -> Saved:
@@ -254,39 +247,37 @@ def _binary(node: OpNode) -> Saved:
     if op in ("mul", "multiply", "addcmul"):
         first = 1 if op == "addcmul" else 0
         factors = range(first, len(needs))
-        return _make(
-            node, tuple(i for i in factors if any(needs[j] for j in factors if j != i)), (), 0
-        )
+        return Saved(tuple(i for i in factors if any(needs[j] for j in factors if j != i)))
     if op in DIVISIONS:
         kept = ((0,) if len(needs) > 1 and needs[1] else ()) + ((1,) if len(needs) > 1 else ())
-        return _make(node, kept, (), 0)
+        return Saved(kept)
     if op == "pow":
-        return _make(node, tuple(range(len(needs))), (0,) if len(needs) > 1 else (), 0)
+        return Saved(tuple(range(len(needs))), (0,) if len(needs) > 1 else ())
     if op in ("where", "masked_fill"):
         position = 0 if op == "where" else 1
-        return _make(node, (position,) if len(needs) > position else (), (), 0)
+        return Saved((position,) if len(needs) > position else ())
     if op == "lerp":
         weight = (2,) if len(needs) > 2 else ()
-        return _make(node, ((0, 1) if len(needs) > 2 and needs[2] else ()) + weight, (), 0)
+        return Saved(((0, 1) if len(needs) > 2 and needs[2] else ()) + weight)
     if op in SAVES_OPERANDS:
-        return _make(node, tuple(range(len(needs))), (), 0)
+        return Saved(tuple(range(len(needs))))
     return _pointwise(node)
 
 
 def _pointwise(node: OpNode) -> Saved:
     op = node.op
     if node.inplace and op in INPLACE_SAVES_OUTPUT:
-        return _make(node, (), (0,), 0)
+        return Saved((), (0,))
     if node.inplace and op in SAVES_INPUT:
-        return _make(node, (), (), node.tensor(0).bytes)  # a copy of what is overwritten
+        return Saved(extra_bytes=node.tensor(0).bytes)  # a copy of what is overwritten
     if op in SAVES_OUTPUT:
-        return _make(node, (), (0,), 0)
+        return Saved((), (0,))
     if op in ("prelu", "_prelu_kernel"):
-        return _make(node, (0, 1), (), 0)
+        return Saved((0, 1))
     if op in SAVES_INPUT:
-        return _make(node, (0,), (), 0)
+        return Saved((0,))
     if op in SAVES_BOTH:
-        return _make(node, (0,), (0,), 0)
+        return Saved((0,), (0,))
     return Saved()
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracing.costs.formulas import NodeCost, node_cost
+from tracing.costs.node import NodeCost, node_cost
 from tracing.errors import TraceError
 from tracing.graph.specs import Edge, OpNode, ParamSpec, Source, TensorSpec
 
