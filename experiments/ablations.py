@@ -20,11 +20,10 @@ import numpy as np
 import pandas as pd
 
 from experiments.ablation_rows import changed_rows
-from experiments.accuracy import SHIPPED
 from experiments.studies import RESULTS, Ledger, bars, facts, write_json
+from prenet_gnn.training.config import SHIPPED, RunConfig
 from prenet_gnn.training.fit import predict_rows
 from prenet_gnn.training.rows import Rows
-from prenet_gnn.training.run import RunConfig
 from prenet_gnn.tuning.objective import fit_proxy
 from prenet_gnn.tuning.proxy import PART, VALIDATED, Proxy, ProxyConfig, prepare_proxy, read_proxy
 from prenet_gnn.tuning.settings import base_settings
@@ -97,7 +96,7 @@ def run_one(
 def known_operators(proxy: Proxy) -> Rows:
     """Operators that were timed alone on chips that the sample is fitted to."""
     from prenet_gnn.data.splits import chip_name
-    from prenet_gnn.training.run import prepare_operators
+    from prenet_gnn.training.prepare import prepare_operators
 
     operators = prepare_operators(None)
     seen = {chip_name(str(gpu)) for gpu in proxy.rows.frame["gpu"].to_numpy()[proxy.train]}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,14 @@ import numpy as np
 import pandas as pd
 
 from experiments.protocols import LEAVE_OUT, PROTOCOLS
-from experiments.provenance import RESULTS, git_commit, provenance
+from experiments.provenance import RESULTS, provenance
 from prenet_gnn.errors import PreNetError
+from prenet_gnn.training.config import SHIPPED
 
 if TYPE_CHECKING:
     from prenet_gnn.data.splits import Split
     from prenet_gnn.training.rows import Rows
 
-__all__ = ["RESULTS", "SHIPPED", "fold_operators", "git_commit", "run"]
-
-SHIPPED = Path(__file__).parent / "configs" / "shipped.toml"
 # Groups with fewer rows are left out of the lists by device and family.
 SMALLEST_GROUP = 5
 # Beside the checkpoint of a run: predicted seconds of every split, for `experiments.ensemble`.
@@ -57,17 +56,6 @@ def groups(frame: pd.DataFrame, chosen: np.ndarray, log_ratio: np.ndarray, by: l
     return json.loads(result.round(4).reset_index().to_json(orient="records"))
 
 
-def fold_operators(fold: Split) -> Rows:
-    """Operators timed alone on devices that a fold does not hold out."""
-    from prenet_gnn.data.splits import chip_name
-    from prenet_gnn.training.run import prepare_operators
-
-    operators = prepare_operators(None)
-    held = {chip_name(device) for device in fold.devices}
-    seen = [chip_name(str(device)) not in held for device in operators.frame["gpu"]]
-    return operators.only(np.flatnonzero(seen))
-
-
 def run(
     part: int | str,
     config: Path,
@@ -80,28 +68,27 @@ def run(
     """Fits and scores one joint fold, by its number, or one protocol, and writes its file."""
     from experiments.protocols import protocol
     from prenet_gnn.data.splits import joint_fold
-    from prenet_gnn.training.fit import predict_rows
+    from prenet_gnn.training.config import load_config
     from prenet_gnn.training.parallel import is_first
-    from prenet_gnn.training.run import fit_member, load_config, prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
+    from prenet_gnn.training.run import fit_ensemble
 
     settings = load_config(config, changes, seed)
     rows = prepare_rows(None)
     joint = isinstance(part, int)
     fold = joint_fold(rows.frame, int(part)) if joint else protocol(rows, str(part), device)
-    operators = fold_operators(fold) if settings.train.operators_per_step else None
-    fitted = fit_member(
+    folder = out.with_suffix("")
+    fitted = fit_ensemble(
         rows,
-        fold.train,
-        settings,
-        settings.train.seed,
-        operators=operators,
-        folder=out.with_suffix(""),
+        fold,
+        replace(settings, members=1),
+        folder=folder,
         report=lambda epoch, figures: print(epoch, figures, flush=True),
     )
-    predicted = {kind: predict_rows(fitted, rows, chosen) for kind, chosen in fold.test.items()}
+    predicted = {kind: fitted.predict(chosen) for kind, chosen in fold.test.items()}
     if is_first():
         arrays: dict[str, Any] = dict(predicted)
-        np.savez(out.with_suffix("") / PREDICTED, **arrays)
+        np.savez(folder / PREDICTED, **arrays)
     command = f"python -m experiments.accuracy {_words(part, device)} --seed {seed}"
     result = {
         "fold" if joint else "protocol": part,

@@ -71,7 +71,7 @@ def held_out_points(
         CheckpointError: The weights are missing, or were fitted to one of the devices.
     """
     from prenet_gnn.data.splits import joint_fold
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     rows = prepare_rows(None)
     fold = joint_fold(rows.frame, number)
@@ -90,8 +90,9 @@ def load_networks(folder: Path, rows: Rows, fold: Split) -> list[Fitted]:
     """Networks of a checkpoint, or of a training run of `experiments.accuracy`."""
     from prenet_gnn.network.checkpoint import DESCRIPTION, load_checkpoint
     from prenet_gnn.training.fit import Fitted
+    from prenet_gnn.training.run import member_folder
 
-    if (folder / "last.ckpt").is_file() and not (folder / DESCRIPTION).is_file():
+    if member_folder(folder, 0).is_dir() and not (folder / DESCRIPTION).is_file():
         return [_unfinished(folder, rows, fold)]
     checkpoint = load_checkpoint(folder)
     seen = sorted(set(checkpoint.facts.get("devices", ())) & set(fold.devices))
@@ -107,18 +108,18 @@ def _unfinished(folder: Path, rows: Rows, fold: Split) -> Fitted:
     """The state that `experiments.accuracy` keeps while it fits; its settings lie beside it."""
     import torch
 
-    from experiments.accuracy import fold_operators
     from prenet_gnn.network.config import ModelConfig
     from prenet_gnn.network.paired import build_network
     from prenet_gnn.training.fit import Fitted
-    from prenet_gnn.training.run import known_folder
+    from prenet_gnn.training.prepare import prepare_operators, without_chips
+    from prenet_gnn.training.run import known_folder, member_folder
 
     facts: dict[str, Any] = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
     if facts["held_out_devices"] != list(fold.devices):
         raise CheckpointError(f"'{folder}' holds out other devices than this fold.")
     latents = rows.latents(fold.train)
     if facts["config"]["train"].get("operators_per_step"):
-        operators = fold_operators(fold)
+        operators = without_chips(prepare_operators(None), fold.devices)
         latents = latents.with_devices(operators.latents(range(len(operators))).devices)
     config = replace(
         ModelConfig.from_dict(facts["config"]["model"]),
@@ -127,9 +128,10 @@ def _unfinished(folder: Path, rows: Rows, fold: Split) -> Fitted:
         framework_latents=len(latents.frameworks) + 1,
     )
     network = build_network(config)
-    parts = {"": folder}
+    kept_in = member_folder(folder, 0)
+    parts = {"": kept_in}
     if config.setting_latents:
-        parts = {"general.": folder, "known.": known_folder(folder)}
+        parts = {"general.": kept_in, "known.": known_folder(kept_in)}
     state: dict[str, Any] = {}
     for prefix, place in parts.items():
         kept = torch.load(place / "last.ckpt", weights_only=True)["model"]

@@ -111,7 +111,7 @@ def thinned(chosen: np.ndarray, at_most: int) -> np.ndarray:
 
 def run(fold_number: int, seeds: int, quick: bool, out: Path) -> Ledger:
     """Fits and scores everything for one fold."""
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     ledger = Ledger(out.with_suffix(".csv"), ("predictor", "features", "split", "seed"), SCORES)
     rows = prepare_rows(None)

@@ -85,7 +85,7 @@ def limits(rows: Rows) -> pd.DataFrame:
 
 def main() -> int:
     """Prints the table."""
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     try:
         table = limits(prepare_rows(None))

@@ -56,7 +56,7 @@ def score(true: np.ndarray, parts: list[np.ndarray]) -> dict[str, Any]:
 def study(folder: Path) -> list[dict[str, Any]]:
     """Scores by fold and split."""
     from prenet_gnn.data.splits import joint_fold
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     runs = found_runs(folder)
     if not runs:

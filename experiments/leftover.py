@@ -116,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     from experiments.calibration_points import load_networks
     from prenet_gnn.data.splits import joint_fold
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     try:
         rows = prepare_rows(None)

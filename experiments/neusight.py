@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from experiments.accuracy import RESULTS, SHIPPED
-from experiments.provenance import provenance, write_result
+from experiments.provenance import RESULTS, provenance, write_result
+from prenet_gnn.training.config import SHIPPED
 
 if TYPE_CHECKING:
     from prenet_gnn.training.rows import Rows
@@ -31,7 +31,7 @@ CHANGES = ("train.epochs=30", "train.rows_per_epoch=3000")
 
 def operators_of(devices: set[str]) -> Rows:
     """Operators timed alone on some devices."""
-    from prenet_gnn.training.run import prepare_operators
+    from prenet_gnn.training.prepare import prepare_operators
 
     operators = prepare_operators(None)
     return operators.only(np.flatnonzero(operators.frame["device"].isin(devices).to_numpy()))
@@ -40,8 +40,8 @@ def operators_of(devices: set[str]) -> Rows:
 def predict(rows: Rows, seed: int, changes: tuple[str, ...], folder: Path) -> pd.DataFrame:
     """Test rows with the prediction of a network that has seen NeuSight's training devices only."""
     from prenet_gnn.data.splits import neusight
+    from prenet_gnn.training.config import load_config
     from prenet_gnn.training.fit import fit, predict_rows
-    from prenet_gnn.training.run import load_config
 
     split = neusight(rows.frame)
     settings = load_config(SHIPPED, list(changes), seed)
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=RESULTS / "neusight")
     args = parser.parse_args()
     from prenet_gnn.data.tables import find_data_dir
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     rows = prepare_rows(None)
     peers = pd.read_csv(find_data_dir(None) / PEERS)

@@ -51,7 +51,7 @@ def auroc(score: np.ndarray, large: np.ndarray) -> float | None:
 
 def errors(folder: Path, limit: int | None = None) -> pd.DataFrame:
     """Held-out rows of all folds that have a network: error, warnings and score of each."""
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     runs = [
         path

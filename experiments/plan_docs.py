@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.accuracy import RESULTS
 from experiments.browser import find_browser, opened
-from experiments.provenance import provenance, write_result
+from experiments.provenance import RESULTS, provenance, write_result
 from experiments.readme import fill_output, fill_table
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

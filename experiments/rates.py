@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", default="vgg16")
     parser.add_argument("--precision", help="one precision only")
     arguments = parser.parse_args(argv)
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     try:
         table = rates(prepare_rows(None), arguments.model, arguments.precision)

@@ -1,6 +1,6 @@
 """Puts trained weights into the package, with intervals and scores from the accuracy study.
 
-prenet train -o runs/shipped experiments/configs/shipped.toml
+prenet train -o runs/shipped
 python -m experiments.ship runs/shipped
 """
 

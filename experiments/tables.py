@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +18,9 @@ import numpy as np
 from experiments import doc_tables, readme
 from experiments.protocols import LEAVE_OUT, PROTOCOLS
 from experiments.provenance import RESULTS
+from prenet_gnn.training.config import load_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-SETTINGS = Path(__file__).parent / "configs" / "shipped.toml"
 SPLITS = ("random", "unseen-architecture", "unseen-device", "unseen-both")
 PREDICTORS = ("gnn", "roofline", "flops")
 WORST = 10
@@ -148,7 +147,7 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
 
 def _members() -> int:
     """Networks in the shipped weights."""
-    return int(tomllib.loads(SETTINGS.read_text(encoding="utf-8"))["members"])
+    return load_config().members
 
 
 def _spread(row: dict[str, Any]) -> str:

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.accuracy import SHIPPED
 from experiments.studies import RESULTS, Ledger, bars, facts, write_json
+from prenet_gnn.training.config import SHIPPED, RunConfig
 from prenet_gnn.training.metrics import spearman
-from prenet_gnn.training.run import RunConfig
 from prenet_gnn.tuning.objective import fit_proxy, proxy_scores
 from prenet_gnn.tuning.proxy import ProxyConfig, prepare_proxy, read_proxy
 from prenet_gnn.tuning.report import TRIALS, importances

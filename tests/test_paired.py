@@ -12,13 +12,15 @@ from test_model import graph_of, sample
 from test_training import made_up_rows
 
 from prenet_gnn.cli import main
+from prenet_gnn.data.splits import Split
 from prenet_gnn.encoding.batch import collate
 from prenet_gnn.encoding.fields import OPERATORS
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.network.checkpoint import load_checkpoint
 from prenet_gnn.network.config import ModelConfig
 from prenet_gnn.network.paired import PairedGNN, build_network
-from prenet_gnn.training import run
+from prenet_gnn.training import prepare, run
+from prenet_gnn.training.config import RunConfig, load_config
 from prenet_gnn.training.fit import TrainConfig, fit, predict_rows
 from prenet_gnn.training.rows import rare_operators
 
@@ -48,7 +50,7 @@ def test_what_a_known_setting_learns_leaves_new_devices_alone() -> None:
 def test_a_copy_is_tuned_on_from_the_network_it_belongs_to(tmp_path: Path) -> None:
     rows = made_up_rows()
     everything = rows.latents(range(len(rows)))
-    settings = run.RunConfig.from_dict(
+    settings = RunConfig.from_dict(
         {
             "model": {"hidden": 16, "setting_latents": 2},
             "train": {"epochs": 3, "rows_per_epoch": 0, "operators_per_step": 0},
@@ -61,9 +63,8 @@ def test_a_copy_is_tuned_on_from_the_network_it_belongs_to(tmp_path: Path) -> No
         said.clear()
         return run.fit_member(
             rows,
-            torch.arange(len(rows)).numpy(),
-            settings,
-            5,
+            Split("everything", torch.arange(len(rows)).numpy(), {}),
+            settings.seeded(5),
             folder=folder,
             report=lambda epoch, figures: said.append(epoch),
         )
@@ -88,16 +89,16 @@ def test_a_copy_is_tuned_on_from_the_network_it_belongs_to(tmp_path: Path) -> No
 def test_weights_of_pairs_are_kept_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rows = made_up_rows()
     rows = replace(rows, frame=rows.frame.assign(source="made up"))
-    monkeypatch.setattr(run, "prepare_rows", lambda data, **_: rows)
-    monkeypatch.setattr(run, "prepare_operators", lambda data: rows)
+    monkeypatch.setattr(prepare, "prepare_rows", lambda data, **_: rows)
+    monkeypatch.setattr(prepare, "prepare_operators", lambda data: rows)
     changes = (
         "train.epochs=1", "train.rows_per_epoch=0", "train.operators_per_step=4",
-        "model.hidden=16", "model.setting_latents=2", "known.epochs=2",
+        "model.hidden=16", "model.setting_latents=2", "known.epochs=2", "members=1",
     )  # fmt: skip
     words = [part for change in changes for part in ("--set", change)]
     assert main(["train", "-o", str(tmp_path), *words]) == 0
     made = load_checkpoint(tmp_path)
-    assert made.facts["run"]["known"] == {"epochs": 2}
+    assert made.facts["run"]["known"] == {**load_config().known, "epochs": 2}
     (pair,) = made.models
     assert isinstance(pair, PairedGNN)
     kept = torch.load(tmp_path / "member-0" / "known" / "last.ckpt", weights_only=True)["model"]
@@ -107,7 +108,7 @@ def test_weights_of_pairs_are_kept_whole(monkeypatch: pytest.MonkeyPatch, tmp_pa
 @pytest.mark.parametrize("given", [{"seed": 1}, {"epoch": 1}, {"epochs": "many"}, 3])
 def test_wrong_settings_of_the_copy_are_refused(given: Any) -> None:
     with pytest.raises(ConfigError):
-        run.RunConfig.from_dict({"known": given})
+        RunConfig.from_dict({"known": given})
 
 
 def test_names_that_few_families_use_are_hidden_once_a_network_is_fitted() -> None:

@@ -12,8 +12,8 @@ pytest.importorskip("lightning")
 
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.training.config import RunConfig
 from prenet_gnn.training.fit import TrainConfig
-from prenet_gnn.training.run import RunConfig
 
 CLASSES = {"model": ModelConfig, "train": TrainConfig}
 # A value of each type that a setting of another type must not take.

@@ -126,8 +126,7 @@ def test_significance_finds_a_shift_and_none_in_noise():
 
 
 def test_every_ablation_changes_something_that_exists():
-    from experiments.accuracy import SHIPPED
-    from prenet_gnn.training.run import RunConfig
+    from prenet_gnn.training.config import SHIPPED, RunConfig
     from prenet_gnn.tuning.settings import base_settings
 
     base = base_settings(SHIPPED)

@@ -18,12 +18,12 @@ from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.network.config import ModelConfig
+from prenet_gnn.training.config import load_config
 from prenet_gnn.training.encoding import EntryKey, Store
 from prenet_gnn.training.fit import Clusters, TrainConfig, fit, predict_rows
 from prenet_gnn.training.metrics import mape
 from prenet_gnn.training.optimizer import Muon
 from prenet_gnn.training.rows import load_rows
-from prenet_gnn.training.run import load_config
 from tracing import trace
 
 DEVICES = {"Tesla T4": 1.0, "NVIDIA GeForce RTX 3090": 0.4, "Tesla P100-PCIE-16GB": 1.5}

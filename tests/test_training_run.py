@@ -23,12 +23,15 @@ from prenet_gnn.evaluation import evaluate as evaluation
 from prenet_gnn.evaluation.baselines.pooling import columns_of, pooled_features
 from prenet_gnn.measuring import MeasuredRecord, append_record
 from prenet_gnn.network.checkpoint import load_checkpoint
-from prenet_gnn.training import run
+from prenet_gnn.training import prepare, run
+from prenet_gnn.training.config import RunConfig, load_config
 from prenet_gnn.training.encoding import base_key
+from prenet_gnn.training.fit import fit
 from tracing import trace
 
 QUICK = [
     "train.epochs=1", "train.rows_per_epoch=0", "train.operators_per_step=4", "model.hidden=16",
+    "known.epochs=1", "members=1",
 ]  # fmt: skip
 
 
@@ -40,8 +43,8 @@ def rows() -> Any:
 
 @pytest.fixture
 def prepared(rows: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(run, "prepare_rows", lambda data, **_: rows)
-    monkeypatch.setattr(run, "prepare_operators", lambda data: rows)
+    monkeypatch.setattr(prepare, "prepare_rows", lambda data, **_: rows)
+    monkeypatch.setattr(prepare, "prepare_operators", lambda data: rows)
     return rows
 
 
@@ -51,7 +54,9 @@ def test_training_writes_weights_that_predict_and_a_second_start_repeats_nothing
     words = ["train", "-o", str(tmp_path / "w"), "--seed", "3"]
     words += [part for change in (*QUICK, "members=2") for part in ("--set", change)]
     assert main(words) == 0
-    assert capsys.readouterr().out.count("epoch 1") == 2
+    shown = capsys.readouterr().out
+    # of each network, and of its copy for known settings
+    assert [shown.count(f"epoch 1: member {number}") for number in (1, 2)] == [2, 2]
     made = load_checkpoint(tmp_path / "w")
     assert len(made.models) == 2
     assert made.facts["rows"] == 12
@@ -79,13 +84,13 @@ def test_rows_are_prepared_from_tables_and_cache(
     monkeypatch.setattr(keys, "graph_requests", lambda frame: wanted)
     monkeypatch.setattr(keys, "cache_root", lambda *_: tmp_path)
     monkeypatch.setattr(graphs, "build_cache", lambda asked, **_: built.append(set(asked)))
-    rows.store.save(tmp_path / run.ENCODED)
-    found = run.prepare_rows(None)
+    rows.store.save(tmp_path / prepare.ENCODED)
+    found = prepare.prepare_rows(None)
     assert built == [{base_key(key.graph) for key in rows.keys}]
     assert found.seconds.tolist() == rows.seconds.tolist()
-    (tmp_path / run.ENCODED).unlink()
+    (tmp_path / prepare.ENCODED).unlink()
     with pytest.raises(DataError, match="prenet data check"):
-        run.prepare_rows(None)
+        prepare.prepare_rows(None)
 
 
 def test_a_fold_is_scored_beside_its_baselines(
@@ -94,8 +99,8 @@ def test_a_fold_is_scored_beside_its_baselines(
     nobody = np.zeros(0, dtype=np.int64)
     test = {"random": np.array([0, 5]), "unseen-device": np.array([8, 11]), "unseen-both": nobody}
     left = np.array([1, 2, 3, 4, 6, 7, 9, 10])
-    fold = Split("fold-1", left, test, devices=("Tesla T4",), families=("net",))
-    monkeypatch.setattr("prenet_gnn.data.splits.joint_fold", lambda frame, number: fold)
+    split = Split("fold-1", left, test, devices=("Tesla T4",), families=("net",))
+    monkeypatch.setattr("prenet_gnn.data.splits.joint_fold", lambda frame, number: split)
     words = ["evaluate", "--fold", "1"]
     words += [part for change in QUICK for part in ("--set", change)]
     assert main(words) == 0
@@ -110,6 +115,46 @@ def test_a_fold_is_scored_beside_its_baselines(
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["scores"]
     assert [(row["split"], row["predictor"]) for row in found] == [row[:2] for row in shown]
+
+
+def fitted_by(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Settings, devices of operators, and whether it is a copy, of all that a command fits."""
+    fits: list[tuple[Any, ...]] = []
+
+    def noted(rows: Any, train: Any, validation: Any, model: Any, config: Any, **more: Any) -> Any:
+        devices = sorted(set(more["operators"].frame["gpu"]))
+        fits.append((model, config, devices, more.get("start") is not None))
+        return fit(rows, train, validation, model, config, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "fit", noted)
+        words += [part for change in (*QUICK, "members=2") for part in ("--set", change)]
+        assert main(words) == 0
+    return fits
+
+
+def test_a_fold_is_fitted_as_what_ships(
+    prepared: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    on_t4 = np.flatnonzero(prepared.frame["gpu"] == "Tesla T4")
+    rest = np.setdiff1d(np.arange(len(prepared)), on_t4)
+    split = Split("fold-0", rest, {"unseen-device": on_t4}, devices=("Tesla T4",))
+    monkeypatch.setattr("prenet_gnn.data.splits.joint_fold", lambda frame, number: split)
+    trained = fitted_by(["train", "-o", str(tmp_path)], monkeypatch)
+    evaluated = fitted_by(["evaluate", "--fold", "0"], monkeypatch)
+    assert len(trained) == 4
+    assert [fit[:2] + fit[3:] for fit in trained] == [fit[:2] + fit[3:] for fit in evaluated]
+    assert all("Tesla T4" in fit[2] for fit in trained)
+    assert [[*fit[2], "Tesla T4"] for fit in evaluated] == [fit[2] for fit in trained]
+
+
+def test_the_shipped_weights_were_fitted_with_the_shipped_settings() -> None:
+    runs = load_checkpoint(None).facts["run"]
+    shipped = load_config()
+    assert len(runs) == shipped.members
+    for number, facts in enumerate(runs):
+        again = dataclasses.replace(RunConfig.from_dict(facts), members=shipped.members)
+        assert again == shipped.seeded(number)
 
 
 def test_records_are_scored_and_those_without_a_time_are_left_out(
@@ -142,7 +187,7 @@ def test_wrong_settings(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=says):
-        run.load_config(path)
+        load_config(path)
 
 
 def test_sums_over_a_graph_as_a_baseline_takes_them(rows: Any) -> None:

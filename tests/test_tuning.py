@@ -16,9 +16,9 @@ from prenet_gnn.data.keys import GraphKey  # noqa: E402
 from prenet_gnn.encoding.encode import encode  # noqa: E402
 from prenet_gnn.encoding.template import build_template  # noqa: E402
 from prenet_gnn.errors import ConfigError, PreNetError  # noqa: E402
+from prenet_gnn.training.config import RunConfig, load_config  # noqa: E402
 from prenet_gnn.training.encoding import EntryKey, Store  # noqa: E402
 from prenet_gnn.training.rows import load_rows  # noqa: E402
-from prenet_gnn.training.run import RunConfig, load_config  # noqa: E402
 from prenet_gnn.tuning import trials  # noqa: E402
 from prenet_gnn.tuning.objective import make_objective  # noqa: E402
 from prenet_gnn.tuning.proxy import PART, VALIDATED, read_proxy, write_proxy  # noqa: E402

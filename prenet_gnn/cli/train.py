@@ -18,7 +18,8 @@ def train(
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the weights go.")
     ],
     config: Annotated[
-        Path | None, typer.Argument(metavar="[CONFIG]", help="TOML file; the defaults if not.")
+        Path | None,
+        typer.Argument(metavar="[CONFIG]", help="TOML file; what ships if not."),
     ] = None,
     changes: Changes = None,
     data: Data = None,

@@ -119,16 +119,17 @@ def evaluate_fold(
     data: str | Path | None = None,
     seed: int = 0,
 ) -> Report:
-    """Fits without the held-out rows of one joint fold and scores on them."""
+    """Fits what ships without the held-out rows of one joint fold and scores on them."""
     from prenet_gnn.data.splits import joint_fold
-    from prenet_gnn.training.fit import fit, predict_rows
-    from prenet_gnn.training.run import load_config, prepare_rows
+    from prenet_gnn.training import prepare
+    from prenet_gnn.training.config import load_config
+    from prenet_gnn.training.run import fit_ensemble
 
     settings = load_config(config, changes, seed)
-    rows = prepare_rows(data)
+    rows = prepare.prepare_rows(data)
     fold = joint_fold(rows.frame, fold_number)
-    fitted = fit(rows, fold.train, np.zeros(0, dtype=np.int64), settings.model, settings.train)
-    predicted = {kind: predict_rows(fitted, rows, chosen) for kind, chosen in fold.test.items()}
+    fitted = fit_ensemble(rows, fold, settings, data=data)
+    predicted = {kind: fitted.predict(chosen) for kind, chosen in fold.test.items()}
     facts = {"fold": fold_number, "seed": seed, "held-out devices": ", ".join(fold.devices)}
     return Report(tuple(score_fold(rows, fold, predicted)), facts)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prenet_gnn.errors import DataError
+from prenet_gnn.training.config import RunConfig
 from prenet_gnn.training.fit import Fitted, fit, predict_rows
 from prenet_gnn.training.metrics import mape
-from prenet_gnn.training.run import RunConfig
 from prenet_gnn.tuning.proxy import PART, VALIDATED, Proxy
 from prenet_gnn.tuning.space import draw, nested
 from prenet_gnn.tuning.trials import BEAT

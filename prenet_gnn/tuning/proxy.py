@@ -132,7 +132,7 @@ def read_proxy(folder: Path) -> Proxy:
 
 def prepare_proxy(folder: Path, config: ProxyConfig, data: str | Path | None = None) -> None:
     """Makes the sample unless it is there."""
-    from prenet_gnn.training.run import prepare_rows
+    from prenet_gnn.training.prepare import prepare_rows
 
     if not (folder / ROWS).exists():
         rows = prepare_rows(data)

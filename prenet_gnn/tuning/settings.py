@@ -71,7 +71,7 @@ class TuneConfig:
 
 def base_settings(config: Path | None, changes: Sequence[str] = ()) -> dict[str, Any]:
     """A configuration file with changes as plain data, without what is filled in when fitting."""
-    from prenet_gnn.training.run import load_config
+    from prenet_gnn.training.config import load_config
 
     data = load_config(config, changes).to_dict()
     data["model"] = {k: v for k, v in data["model"].items() if not k.endswith("_latents")}
