@@ -36,7 +36,8 @@ from prenet_gnn.data.tables import find_data_dir, read_measurements
 from prenet_gnn.encoding.attention import eager_attention
 from prenet_gnn.encoding.template import as_training
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.memory.peak import ALLOWANCE, MIB, Allowance, peak_memory, usable_bytes
+from prenet_gnn.memory.iteration import follow
+from prenet_gnn.memory.peak import ALLOWANCE, MIB, Allowance, estimate, usable_bytes
 from prenet_gnn.training.encoding import base_key
 from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph, TraceError, zoo
@@ -144,11 +145,10 @@ def _cases(graph: OpGraph, rows: pd.DataFrame, question: Question | None) -> Ite
             workload = Workload(
                 precision=row.precision, optimizer=row.optimizer, framework=row.framework
             )
+            followed = follow(scaled, workload)
+            allowances = [replace(ALLOWANCE, cudnn_share=share) for share in SHARES]
             allocated = tuple(
-                peak_memory(
-                    scaled, workload, allowance=replace(ALLOWANCE, cudnn_share=share)
-                ).allocated_bytes
-                for share in SHARES
+                estimate(followed, workload, allowance).allocated_bytes for allowance in allowances
             )
             hardware = get_hardware(row.device)
             yield Case(

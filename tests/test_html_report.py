@@ -144,7 +144,7 @@ def test_modules_nest_and_add_up(predictor, marker):
 
 
 def test_thinning_keeps_the_peak_of_memory():
-    from prenet_gnn.memory.peak import MemoryMoment
+    from prenet_gnn.memory.iteration import MemoryMoment
 
     moments = [MemoryMoment("forward", 0, 0, i % 997, 0) for i in range(10 * CURVE_POINTS)]
     moments[4321] = MemoryMoment("backward", 0, 0, 2**30, 0)

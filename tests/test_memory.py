@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import pytest
@@ -10,8 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from prenet_gnn import load_predictor
 from prenet_gnn.catalogue.devices import get_hardware
-from prenet_gnn.memory import peak as memory
+from prenet_gnn.memory.iteration import follow, memory_key
 from prenet_gnn.memory.peak import ALLOWANCE, MIB, fits, peak_memory, usable_bytes
 from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph, trace, zoo
@@ -296,25 +296,27 @@ def test_the_verdict_counts_the_context_and_what_the_driver_keeps(resnet: OpGrap
     assert not fits(peak_memory(resnet.with_batch_size(1024), Workload()), device)
 
 
-def test_a_graph_is_followed_once(resnet: OpGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh, follow, calls = resnet.replace(), memory._follow, []
-    monkeypatch.setattr(memory, "_follow", lambda *a: calls.append(a) or follow(*a))
-    first = peak_memory(fresh, Workload())
-    assert peak_memory(fresh, Workload(compiled=True, cudnn_benchmark=True)).weights_bytes
-    assert peak_memory(fresh, Workload()) == first
+def test_workloads_of_one_key_have_the_same_tensors(resnet: OpGraph) -> None:
+    plain = Workload(precision="fp16")
+    for same in (
+        Workload(precision="bf16", compiled=True, timed="forward"),
+        Workload(precision="fp16", channels_last=True, cudnn_benchmark=False),
+    ):
+        assert memory_key(same) == memory_key(plain)
+        assert follow(resnet, same) == follow(resnet, plain)
+    assert memory_key(Workload(optimizer="sgd")) != memory_key(Workload())
+
+
+def test_a_predictor_follows_a_graph_once(resnet: OpGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh, calls, predictor = resnet.replace(), [], load_predictor()
+    monkeypatch.setattr(
+        "prenet_gnn.predictor.predictor.follow", lambda *a: calls.append(a) or follow(*a)
+    )
+    for workload in (Workload(), Workload(compiled=True), Workload(precision="tf32")):
+        predictor.predict(fresh, "Tesla T4", workload)
     assert len(calls) == 1
-    peak_memory(fresh, Workload(optimizer="sgd"))
+    predictor.predict(fresh, "Tesla T4", Workload(optimizer="sgd"))
     assert len(calls) == 2
-
-
-def test_graphs_that_are_gone_are_forgotten() -> None:
-    graph = graph_of(nn.Linear(8, 8), 4, 8)
-    peak_memory(graph, workload())
-    key = id(graph)
-    assert key in memory._known
-    del graph
-    gc.collect()
-    assert key not in memory._known
 
 
 def test_an_empty_model_is_its_batch() -> None:

@@ -89,6 +89,7 @@ class Predictor:
             peak_memory_bytes=peak,
             memory={"device_bytes": peak + self.context_bytes},
             calls=(),
+            memory_moments=(),
             fits=peak + self.context_bytes <= hardware.memory_bytes,
             hardware=hardware.name,
         )

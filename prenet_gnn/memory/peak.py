@@ -9,22 +9,17 @@ optimizer state exist.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prenet_gnn.memory.tensors import Formats
-from prenet_gnn.workload.optimizers import OPTIMIZERS, Optimizer, is_foreach
+from prenet_gnn.memory.iteration import Followed, MemoryMoment, follow
 
 if TYPE_CHECKING:
-    from prenet_gnn.catalogue.devices import Hardware
+    from prenet_gnn.catalogue.spec import Hardware
     from prenet_gnn.workload.workload import Workload
-    from tracing import OpGraph, OpNode
+    from tracing import OpGraph
 
 MIB = 2**20
-# PyTorch's caching allocator rounds every tensor up to 512 bytes.
-BLOCK_BYTES = 512
 # Segments are asked for in steps of 2 MiB (c10/cuda/CUDACachingAllocator).
 SEGMENT_BYTES = 2 * MIB
 # cuBLAS workspace of one handle, CUBLAS_WORKSPACE_CONFIG=:4096:2:16:8 (aten/src/ATen/cuda).
@@ -32,10 +27,6 @@ CUBLAS_BYTES = 8_519_680
 # What the driver leaves of the memory on the data sheet: 23.70 of 24 GiB (RTX 3090), 39.59 of
 # 40 GiB (A100), 15.78 of 16 GiB (V100).
 USABLE_SHARE = 0.9875
-# Precisions whose tensors are as large as those of another.
-SAME_SIZES = {"tf32": "fp32", "bf16": "fp16", "amp_bf16": "amp_fp16"}
-# Calls that cuBLAS computes.
-PRODUCTS = ("linear", "matmul", "attention", "rnn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,53 +89,6 @@ class MemoryEstimate:
         return self.allocated_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryMoment:
-    """Allocated memory while one call or the optimizer step runs."""
-
-    phase: str
-    lasting_bytes: int
-    gradient_bytes: int
-    activation_bytes: int
-    temporary_bytes: int
-
-    @property
-    def allocated_bytes(self) -> int:
-        """All parts together."""
-        parts = (self.lasting_bytes, self.gradient_bytes, self.activation_bytes)
-        return sum(parts) + self.temporary_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Peak:
-    """One candidate for the peak; `moved` are the bytes that a convolution reads and writes."""
-
-    phase: str
-    activations: int
-    gradients: int
-    temporaries: int
-    moved: int = 0
-
-    @property
-    def tensors(self) -> int:
-        return self.activations + self.gradients + self.temporaries
-
-
-@dataclass(frozen=True, slots=True)
-class _Followed:
-    """What the memory of one graph under one workload is made of."""
-
-    weights: int
-    optimizer: int
-    cublas: int
-    modern: bool
-    peaks: tuple[_Peak, ...]
-
-
-# By the identity of a graph: a reference that tells whether it still lives, and what was found.
-_known: dict[int, tuple[weakref.ref[OpGraph], dict[tuple[Workload, str], _Followed]]] = {}
-
-
 def peak_memory(
     graph: OpGraph,
     workload: Workload,
@@ -160,36 +104,42 @@ def peak_memory(
         device: `cuda`, or `cpu` for plain tensor bytes without rounding, workspaces and context.
         allowance: Memory that no tensor explains; used on `cuda` alone.
     """
-    return _estimate(_followed(graph, workload, device), workload, device, allowance)
+    return estimate(follow(graph, workload, device), workload, allowance)
 
 
-def memory_curve(graph: OpGraph, workload: Workload) -> list[MemoryMoment]:
-    """Follows the allocated memory of one iteration call by call, without workspaces."""
-    found = _followed(graph, workload, "cuda")
-    lasting = found.weights + found.optimizer
-    return [
-        MemoryMoment(p.phase, lasting, p.gradients, p.activations, p.temporaries)
-        for p in found.peaks
-    ]
+def estimate(
+    followed: Followed, workload: Workload, allowance: Allowance = ALLOWANCE
+) -> MemoryEstimate:
+    """Adds to an iteration's tensors what no tensor explains, and finds the peak."""
+    on_gpu = followed.device == "cuda"
+    cublas = CUBLAS_BYTES if on_gpu and followed.has_products else 0
+    share = allowance.cudnn_share
+    if workload.channels_last:
+        share = allowance.cudnn_share_channels_last
+    share = share if on_gpu else 0.0
 
+    def workspace(moment: MemoryMoment) -> int:
+        return cublas + min(int(share * moment.moved_bytes), allowance.cudnn_limit_bytes)
 
-def _followed(graph: OpGraph, workload: Workload, device: str) -> _Followed:
-    key = id(graph)
-    if key not in _known or _known[key][0]() is not graph:
-        _known[key] = (weakref.ref(graph, lambda _: _known.pop(key, None)), {})
-    found = _known[key][1]
-    # What has no influence on the tensors of an iteration must not make it count twice.
-    workload = replace(
-        workload,
-        precision=SAME_SIZES.get(workload.precision, workload.precision),
-        channels_last=False,
-        compiled=False,
-        cudnn_benchmark=True,
-        timed="",
+    peak = max(followed.moments, key=lambda moment: moment.allocated_bytes + workspace(moment))
+    allocated = peak.allocated_bytes + workspace(peak)
+    reserved, context = allocated, 0
+    if on_gpu:
+        reserved = int(allocated * allowance.fragmentation)
+        reserved += -reserved % SEGMENT_BYTES
+        context = allowance.context_bytes if followed.is_modern else allowance.eager_context_bytes
+    return MemoryEstimate(
+        weights_bytes=followed.weights_bytes,
+        gradient_bytes=peak.gradient_bytes,
+        optimizer_bytes=followed.optimizer_bytes,
+        activation_bytes=peak.activation_bytes,
+        temporary_bytes=peak.temporary_bytes,
+        workspace_bytes=workspace(peak),
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        device_bytes=reserved + context,
+        phase=peak.phase,
     )
-    if (workload, device) not in found:
-        found[workload, device] = _follow(graph, workload, device)
-    return found[workload, device]
 
 
 def fits(estimate: MemoryEstimate, hardware: Hardware) -> bool:
@@ -200,143 +150,3 @@ def fits(estimate: MemoryEstimate, hardware: Hardware) -> bool:
 def usable_bytes(hardware: Hardware) -> int:
     """Memory of a device that programs can use."""
     return int(hardware.memory_bytes * USABLE_SHARE)
-
-
-def _estimate(
-    found: _Followed, workload: Workload, device: str, allowance: Allowance
-) -> MemoryEstimate:
-    share = allowance.cudnn_share
-    if workload.channels_last:
-        share = allowance.cudnn_share_channels_last
-    share = share if device == "cuda" else 0.0
-
-    def workspace(peak: _Peak) -> int:
-        return found.cublas + min(int(share * peak.moved), allowance.cudnn_limit_bytes)
-
-    peak = max(found.peaks, key=lambda peak: peak.tensors + workspace(peak))
-    allocated = found.weights + found.optimizer + peak.tensors + workspace(peak)
-    reserved, context = allocated, 0
-    if device == "cuda":
-        reserved = int(allocated * allowance.fragmentation)
-        reserved += -reserved % SEGMENT_BYTES
-        context = allowance.context_bytes if found.modern else allowance.eager_context_bytes
-    return MemoryEstimate(
-        weights_bytes=found.weights,
-        gradient_bytes=peak.gradients,
-        optimizer_bytes=found.optimizer,
-        activation_bytes=peak.activations,
-        temporary_bytes=peak.temporaries,
-        workspace_bytes=workspace(peak),
-        allocated_bytes=allocated,
-        reserved_bytes=reserved,
-        device_bytes=reserved + context,
-        phase=peak.phase,
-    )
-
-
-def _follow(graph: OpGraph, workload: Workload, device: str) -> _Followed:
-    graph = _in_mode(graph, workload.mode)
-    formats = Formats(graph, workload.precision, BLOCK_BYTES if device == "cuda" else 1)
-    graph = formats.with_own_extras(graph)
-    state = _State(graph, workload, formats, device)
-    products = device == "cuda" and any(node.kind in PRODUCTS for node in graph.nodes)
-    optimizer = OPTIMIZERS[workload.optimizer]
-    return _Followed(
-        weights=state.weights,
-        optimizer=state.trained * optimizer.states if graph.mode == "train" else 0,
-        cublas=CUBLAS_BYTES if products else 0,
-        modern=state.modern,
-        peaks=tuple(_peaks(graph, workload, formats, state, device)),
-    )
-
-
-def _in_mode(graph: OpGraph, mode: str) -> OpGraph:
-    """The graph as the workload runs it."""
-    if graph.mode == mode:
-        return graph
-    if mode == "infer":
-        return graph.replace(mode="infer")
-    from prenet_gnn.encoding.template import as_training
-    from tracing.capture.loss import with_loss
-
-    return with_loss(as_training(graph))
-
-
-class _State:
-    """Sizes that do not change within an iteration."""
-
-    def __init__(self, graph: OpGraph, workload: Workload, formats: Formats, device: str) -> None:
-        unique = [p for p in graph.parameters if p.unique]
-        sizes = [formats.stored(p.spec) for p in unique]
-        trained = [
-            size
-            for p, size in zip(unique, sizes, strict=True)
-            if p.requires_grad and not p.is_buffer
-        ]
-        self.weights, self.trained = sum(sizes), sum(trained)
-        self.largest = max(trained, default=0)
-        self.modern = is_foreach(workload.framework_version)
-        self.foreach = self.modern and device == "cuda"
-
-    def step_temporaries(self, optimizer: Optimizer) -> int:
-        """Of all weights at once, or of one at a time."""
-        if self.foreach:
-            return optimizer.temporaries * self.trained
-        return optimizer.loop_temporaries * self.largest
-
-
-def _peaks(
-    graph: OpGraph, workload: Workload, formats: Formats, state: _State, device: str
-) -> Iterator[_Peak]:
-    from tracing.costs.timeline import activation_timeline
-
-    timeline = activation_timeline(
-        graph, formats.size, device=device, casts=formats.cast if formats.autocast else None
-    )
-    batch = timeline.input_bytes
-    lasting = 0 if state.modern or graph.mode == "infer" else state.trained
-    cached = 0
-    yield _Peak("forward", batch, lasting, 0)
-    for moment in timeline.moments:
-        node = graph.nodes[moment.node]
-        temporary, weights = _casts(graph, formats, node, moment.phase)
-        cached += weights
-        temporary += cached if moment.phase == "forward" else 0
-        if lasting and moment.phase == "backward":
-            temporary += _own_gradients(node, formats)
-        yield _Peak(
-            moment.phase,
-            batch + moment.activation_bytes,
-            lasting or moment.gradient_bytes,
-            temporary,
-            formats.moved(node) if node.kind in ("conv", "conv_transpose") else 0,
-        )
-    if graph.mode == "train" and workload.optimizer != "none":
-        step = state.step_temporaries(OPTIMIZERS[workload.optimizer])
-        yield _Peak("optimizer", batch, state.trained, step)
-
-
-def _own_gradients(node: OpNode, formats: Formats) -> int:
-    """New gradients of a call's weights, before they are added to those that exist."""
-    inputs = zip(node.sources, node.input_specs, node.needs_grad, strict=True)
-    return sum(
-        formats.stored(spec) for source, spec, need in inputs if need and source.kind == "param"
-    )
-
-
-def _casts(graph: OpGraph, formats: Formats, node: OpNode, phase: str) -> tuple[int, int]:
-    """Converted copies that live for one call, and those of weights that live on.
-
-    Autocast keeps converted weights until its region ends. What the backward pass needs is in the
-    timeline already. A converted weight's gradient exists in both formats for a moment.
-    """
-    passing = lasting = 0
-    for position in formats.lowered[node.index].casts if formats.autocast else ():
-        size = formats.cast(node, position)
-        is_weight = node.sources[position].kind == "param"
-        if phase == "backward":
-            passing += size if is_weight and node.needs_grad[position] else 0
-        elif graph.mode == "infer":
-            passing += 0 if is_weight else size
-            lasting += size if is_weight else 0
-    return passing, lasting

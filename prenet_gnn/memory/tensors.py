@@ -15,7 +15,7 @@ OWN_EXTRAS = ("activation", "attention", "rnn", "loss")
 FLOATS = {2: "float16", 4: "float32", 8: "float64"}
 
 
-class Formats:
+class TensorBytes:
     """Bytes of every tensor under a precision."""
 
     def __init__(self, graph: OpGraph, precision: str, block: int) -> None:

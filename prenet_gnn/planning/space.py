@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prenet_gnn.memory.peak import memory_curve, usable_bytes
+from prenet_gnn.memory.iteration import memory_key
+from prenet_gnn.memory.peak import usable_bytes
 from prenet_gnn.planning.checkpointing import checkpoint_regions, recompute_s, with_regions
 from prenet_gnn.planning.comparison import choose_devices
 from prenet_gnn.planning.limits import PlanError
@@ -66,7 +67,7 @@ class Space:
         self.checkpointing = request.checkpointing if workload.mode == "train" else (False,)
         self._regions = checkpoint_regions(graph) if True in self.checkpointing else ()
         self._graphs: dict[tuple[int, bool], OpGraph | None] = {}
-        self._extra: dict[tuple[int, bool, str, str, str], int] = {}
+        self._extra: dict[tuple[int, bool, Workload], int] = {}
         # Highest memory by batch size, workload and checkpointing
         self.needs: dict[tuple[int, Workload, bool], int] = {}
 
@@ -139,11 +140,11 @@ class Space:
             )
             for (workload, device), prediction in zip(able.items(), predictions, strict=True):
                 candidate = Candidate(device, workload, batch_size, saves)
-                need = prediction.peak_memory_bytes + self._extra_bytes(candidate)
+                need = prediction.peak_memory_bytes + self._extra_bytes(candidate, prediction)
                 self.needs[batch_size, workload, saves] = need
                 yield need
 
-    def _extra_bytes(self, candidate: Candidate) -> int:
+    def _extra_bytes(self, candidate: Candidate, prediction: Prediction) -> int:
         """Memory of accumulation and of several devices, which a single iteration does not need.
 
         While gradients accumulate, all of them exist during the forward pass as well. Data parallel
@@ -152,12 +153,9 @@ class Space:
         times, nodes = self.run_size.accumulation(candidate.batch_size), self.run_size.devices
         if candidate.workload.mode != "train" or (times == 1 and nodes == 1):
             return 0
-        workload = candidate.workload
-        key = (candidate.batch_size, candidate.checkpointing, workload.precision,
-               workload.optimizer, workload.framework)  # fmt: skip
+        key = (candidate.batch_size, candidate.checkpointing, memory_key(candidate.workload))
         if key not in self._extra:
-            graph = self.graph_at(candidate.batch_size, candidate.checkpointing)
-            moments = memory_curve(graph, workload) if graph is not None and graph.nodes else []
+            moments = prediction.memory_moments
             gradients = max((m.gradient_bytes for m in moments), default=0)
             plain = max((m.allocated_bytes for m in moments), default=0)
             lasting = max(
@@ -203,7 +201,7 @@ class Space:
 
     def _answer(self, candidate: Candidate, graph: OpGraph, prediction: Prediction) -> Answer:
         device = candidate.device
-        extra = self._extra_bytes(candidate)
+        extra = self._extra_bytes(candidate, prediction)
         need = prediction.memory.get("device_bytes", prediction.peak_memory_bytes) + extra
         fits = prediction.fits and (not extra or need <= usable_bytes(device))
         again = recompute_s(graph, prediction) if candidate.checkpointing else 0.0

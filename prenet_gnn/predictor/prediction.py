@@ -10,6 +10,7 @@ from typing import Any
 
 from prenet_gnn.common.units import bytes_text, rate_text, time_text
 from prenet_gnn.errors import ConfigError
+from prenet_gnn.memory.iteration import MemoryMoment
 from prenet_gnn.predictor.questions import is_whole
 from prenet_gnn.workload.workload import Workload
 
@@ -62,6 +63,7 @@ class Prediction:
         host_s: What the host needs to issue all operators.
         warnings: What makes this prediction less certain.
         memory: Parts of the memory, by name.
+        memory_moments: Tensors that live during every call, in order.
         call_source: Computes `calls` when they are first asked for.
     """
 
@@ -81,6 +83,7 @@ class Prediction:
     host_s: float = 0.0
     warnings: tuple[str, ...] = ()
     memory: dict[str, int] = field(default_factory=dict, repr=False)
+    memory_moments: tuple[MemoryMoment, ...] = field(default=(), repr=False, compare=False)
     call_source: Callable[[], tuple[CallShare, ...]] = field(default=tuple, repr=False)
 
     @cached_property

@@ -20,7 +20,8 @@ from prenet_gnn.encoding.device import DEVICE, FORMATS, device_vector, format_of
 from prenet_gnn.encoding.encode import Encoded, encode
 from prenet_gnn.encoding.template import Template, build_template, template_key
 from prenet_gnn.errors import CheckpointError, ConfigError, PreNetError
-from prenet_gnn.memory.peak import MemoryEstimate, fits, peak_memory
+from prenet_gnn.memory.iteration import Followed, follow, memory_key
+from prenet_gnn.memory.peak import estimate, fits
 from prenet_gnn.network.checkpoint import Checkpoint
 from prenet_gnn.network.latents import device_key, framework_key, host_key
 from prenet_gnn.predictor.outside import Seen, zone_of
@@ -169,7 +170,8 @@ class Predictor:
         warnings = (*outside, *self._warnings(graph, hardware, sample, parts))
         zone = "outside" if outside else self._zone(graph, sample)
         half = self._half_width(hardware, sample, spread, zone)
-        memory = _memory(graph, workload)
+        followed = _followed(graph, workload)
+        memory = estimate(followed, workload)
         return Prediction(
             seconds=total,
             low_s=total * math.exp(-half),
@@ -187,6 +189,7 @@ class Predictor:
             host_s=parts["host"],
             warnings=warnings,
             memory={k: v for k, v in asdict(memory).items() if isinstance(v, int)},
+            memory_moments=followed.moments,
             call_source=partial(_shares, graph, workload, node, scale),
         )
 
@@ -317,12 +320,12 @@ def _cache(graph: OpGraph) -> dict[Any, Any]:
     return cache
 
 
-def _memory(graph: OpGraph, workload: Workload) -> MemoryEstimate:
-    cache, key = _cache(graph), ("memory", workload)
+def _followed(graph: OpGraph, workload: Workload) -> Followed:
+    cache, key = _cache(graph), ("followed", memory_key(workload))
     if key not in cache:
-        cache[key] = peak_memory(graph, workload)
-    estimate: MemoryEstimate = cache[key]
-    return estimate
+        cache[key] = follow(graph, workload)
+    followed: Followed = cache[key]
+    return followed
 
 
 def _template(graph: OpGraph, precision: str, single_attention: bool) -> Template:

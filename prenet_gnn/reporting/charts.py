@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prenet_gnn.common.units import bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
-    from prenet_gnn.memory.peak import MemoryMoment
+    from prenet_gnn.memory.iteration import MemoryMoment
     from prenet_gnn.planning import DeviceRow, Option
     from prenet_gnn.predictor.prediction import CallShare, Prediction
 

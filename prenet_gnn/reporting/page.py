@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prenet_gnn import __version__
 from prenet_gnn.common.files import write_whole
 from prenet_gnn.common.units import bytes_text, count_text, rate_text, time_text
-from prenet_gnn.memory.peak import memory_curve, usable_bytes
+from prenet_gnn.memory.peak import usable_bytes
 from prenet_gnn.reporting import charts
 
 if TYPE_CHECKING:
@@ -95,9 +95,7 @@ def _sections(report: Report) -> Iterator[str]:
                  charts.by_module(p))  # fmt: skip
     others = {n: s for n, s in p.by_operator().items() if n in ("(optimizer)", "(other)")}
     yield _chart("operator", "Time by operator", "", charts.by_operator(p.calls, others))
-    curve = charts.memory_over_time(
-        memory_curve(report.graph, p.workload), usable_bytes(report.hardware)
-    )
+    curve = charts.memory_over_time(p.memory_moments, usable_bytes(report.hardware))
     note = (
         "Allocated tensors, without the workspaces of libraries and the context: the peak above "
         "holds those."
