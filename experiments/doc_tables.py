@@ -15,11 +15,10 @@ Table = Callable[[dict[str, Any]], str]
 
 
 def outside(result: dict[str, Any]) -> str:
-    """Errors with and without a warning, and what intervals cover on each side."""
+    """Errors with and without a warning over all parts, and what intervals cover by part."""
     names = {"any": "any", "new_device": "device", "format": "number format", "graph": "network"}
     rows = [
         (
-            row["split"].replace("-", " "),
             names[row["warning"]],
             f"{row['share']:.0%}",
             _error(row["with"]),
@@ -27,10 +26,9 @@ def outside(result: dict[str, Any]) -> str:
             "" if row["auroc"] is None else f"{row['auroc']:.2f}",
         )
         for row in result["separation"]
-        if row["with"]["rows"] and row["without"]["rows"]
+        if row["split"] == "all"
     ]
     head = (
-        "held out",
         "warning of",
         "warned",
         "median / MAPE / over 20% with",
@@ -40,14 +38,14 @@ def outside(result: dict[str, Any]) -> str:
     covered = [
         (
             row["split"].replace("-", " "),
-            row["zone"],
             str(row["rows"]),
             f"±{row['half_width']:.2f}",
             f"{row['coverage']:.1%}",
         )
         for row in result["coverage"]
+        if row["zone"] == "all"
     ]
-    sides = ("held out", "network and format", "rows", "half-width", "coverage of 90% intervals")
+    sides = ("held out", "rows", "half-width", "coverage of 90% intervals")
     return f"{table(head, rows)}\n\n{table(sides, covered)}\n\n{made(result)}"
 
 
@@ -130,28 +128,6 @@ def made(result: dict[str, Any]) -> str:
     return f"`{result['command']}`, commit {result['commit']}, torch {result['versions']['torch']}."
 
 
-def repeatability(result: dict[str, Any]) -> str:
-    """How far two measurements of a point differ."""
-    rows = [
-        (
-            name,
-            str(found["pairs"]),
-            f"{found['median_difference']:.1%}",
-            f"{found['median_cpu_difference']:.1%}",
-            f"{found['p90_difference']:.1%}",
-            f"{found['bias']:+.1%}",
-            f"{found['covered']:.0%}",
-        )
-        for name, found in result.items()
-        if isinstance(found, dict) and "pairs" in found
-    ]
-    head = (
-        "compared", "pairs", "medians differ by", "processor time by", "90% by less than", "bias",
-        "spreads overlap",
-    )  # fmt: skip
-    return f"{table(head, rows)}\n\n{made(result)}"
-
-
 def cpu_error(result: dict[str, Any]) -> str:
     """Errors for our own CPU before and after calibration."""
     before = result["before"]
@@ -182,16 +158,15 @@ def curve(steps: Sequence[dict[str, Any]]) -> str:
 
 
 # What makes the table of a result file, and the page that shows it.
-ACCURACY, MEASURING, STUDIES = "accuracy.md", "measuring.md", "experiments.md"
+ACCURACY, CHECKING, STUDIES = "accuracy.md", "checking.md", "experiments.md"
 TABLES: dict[str, tuple[str, Table]] = {
     "ensemble": (ACCURACY, ensembles),
     "outside": (ACCURACY, outside),
     "breakdown": (ACCURACY, breakdown),
     "memory": (ACCURACY, memory),
     "ablations": (STUDIES, ablations),
-    "repeatability": (MEASURING, repeatability),
-    "cpu_error": (MEASURING, cpu_error),
-    "calibration-fold1": (MEASURING, calibration),
+    "cpu_error": (CHECKING, cpu_error),
+    "calibration-fold1": (CHECKING, calibration),
     "tuning": (STUDIES, study_tables.tuning),
     "compare-fold1": (STUDIES, study_tables.compare),
     "layers": (STUDIES, study_tables.layers),

@@ -52,42 +52,21 @@ def compare(result: dict[str, Any]) -> str:
 
 def layers(result: dict[str, Any]) -> str:
     """What PreNeT's features save of the error on single layers, and whole models."""
-    parts = []
-    for title, key in (
-        ("rows held out at random", "reduction in percent"),
-        ("devices left out", "unseen RMSE reduction in percent"),
-    ):
-        found = _crossed(result.get(key, {}))
-        if found:
-            models = list(dict.fromkeys(model for row in found.values() for model in row))
-            rows = [
-                (family, *(f"{row[m]:.0f}%" if m in row else "" for m in models))
-                for family, row in found.items()
-            ]
-            parts.append(f"RMSE saved, {title}:\n\n{table(('family', *models), rows)}")
-    best = ", ".join(f"{family}: {model}" for family, model in result["best model"].items())
     top, paper = (
         f"{found['percent']}% ({found['model']}, {found['family']})"
         for found in (result["best reduction"], result["paper"]["best reduction"])
-    )
-    parts.append(
-        f"Lowest RMSE with all features: {best}. Largest saving: {top}; in the paper {paper}. "
-        "Pairs of family and model whose RMSE falls: "
-        f"{result['family and model pairs whose RMSE falls']}."
     )
     whole = result["end to end"]
     errors = ", ".join(
         f"{name.removesuffix('_error_percent').replace('_', ' ')} {value:.0f}%"
         for name, value in whole["mean error in percent"].items()
     )
-    slower = whole["runs where our iterations alone exceed the paper's epoch"]
-    parts.append(
-        f"Whole models, {whole['runs']} epochs of VGG-16 and BERT that the paper measured, mean "
-        f"error: {errors}. In {slower} of them our iterations alone take longer than the paper's "
-        "epoch, which has data loading on top."
+    return (
+        "Pairs of family and model whose RMSE falls: "
+        f"{result['family and model pairs whose RMSE falls']}. Largest saving: {top}; in the paper "
+        f"{paper}.\n\nWhole models, {whole['runs']} epochs of VGG-16 and BERT that the paper "
+        f"measured, mean error: {errors}.\n\n{footer('prenet_layers', result)}"
     )
-    parts.append(footer("prenet_layers", result))
-    return "\n\n".join(parts)
 
 
 def search(result: dict[str, Any]) -> str:
@@ -118,15 +97,6 @@ def search(result: dict[str, Any]) -> str:
 def _settings(found: dict[str, Any]) -> str:
     names = ("width", "depth", "batch_size", "precision", "device")
     return ", ".join(f"{name.replace('_', ' ')} {found[name]}" for name in names if name in found)
-
-
-def _crossed(pairs: dict[str, float]) -> dict[str, dict[str, float]]:
-    """`family, model` keys as a table."""
-    found: dict[str, dict[str, float]] = {}
-    for key, value in pairs.items():
-        family, _, model = key.rpartition(", ")
-        found.setdefault(family, {})[model] = value
-    return found
 
 
 def _value(value: Any) -> str:

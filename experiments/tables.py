@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from experiments import doc_tables, readme
-from experiments.protocols import LEAVE_OUT, PROTOCOLS
+from experiments.protocols import PROTOCOLS
 from experiments.provenance import RESULTS
 from prenet_gnn.training.config import load_config
 
@@ -24,6 +24,8 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 SPLITS = ("random", "unseen-architecture", "unseen-device", "unseen-both")
 PREDICTORS = ("gnn", "roofline", "flops")
 WORST = 10
+# The page of each table that this file makes.
+PAGES = {"transfer": "accuracy.md", "held-out-devices": "limits.md", "worst": "limits.md"}
 AVERAGED = ("mape", "median_ape", "p90_ape", "bias", "within_10", "spearman", "coverage")
 
 
@@ -163,21 +165,8 @@ def transfer_markdown(folder: Path = RESULTS) -> str:
         splits = [s for result in results[:1] for s in result["details"]]
         for split in splits:
             lines.append(_line(split, over_seeds(results, split, "gnn"), results, split))
-    return _table("protocol", lines)
-
-
-def devices_markdown(folder: Path = RESULTS) -> str:
-    """The table of devices that were left out one at a time; empty where none was."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for result in load_results(folder, "without-*"):
-        if result.get("protocol") == LEAVE_OUT:
-            found.setdefault(", ".join(result["held_out_devices"]), []).append(result)
-    ordered = []
-    for devices, results in found.items():
-        scores = over_seeds(results, "unseen-device", "gnn")
-        line = _line(devices, scores, results, "unseen-device")
-        ordered.append((scores["mape"], line))
-    return _table("left out", [line for _, line in sorted(ordered, key=lambda pair: -pair[0])])
+    head = "| protocol | rows | seeds | MAPE | median | p90 | bias | roofline |"
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *lines]) if lines else ""
 
 
 def held_out_markdown(results: Sequence[dict[str, Any]]) -> str:
@@ -216,11 +205,6 @@ def _line(title: str, scores: dict[str, Any], results: Sequence[dict[str, Any]],
     )
 
 
-def _table(title: str, lines: list[str]) -> str:
-    head = f"| {title} | rows | seeds | MAPE | median | p90 | bias | roofline |"
-    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *lines]) if lines else ""
-
-
 def worst(results: Sequence[dict[str, Any]]) -> str:
     """The worst families and devices, with bias and spread of the logarithm, over all seeds."""
     lines = []
@@ -247,6 +231,11 @@ def worst(results: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def page_of(name: str) -> str:
+    """The page that shows a table."""
+    return PAGES[name] if name in PAGES else doc_tables.TABLES[name][0]
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -257,19 +246,17 @@ def main() -> None:
         raise SystemExit("no results: run `python -m experiments.accuracy --fold 1` first")
     table = markdown(results)
     print(table)
-    print(worst(results))
     others = {
         "transfer": transfer_markdown(),
-        "devices": devices_markdown(),
         "held-out-devices": held_out_markdown(results),
+        "worst": f"```text\n{worst(results)}\n```",
         **doc_tables.texts(),
     }
     for name, text in others.items():
         if text:
             print(text)
             if not args.print:
-                page, _ = doc_tables.TABLES.get(name, (doc_tables.ACCURACY, None))
-                readme.fill_table(name, text, DOCS / page)
+                readme.fill_table(name, text, DOCS / page_of(name))
     if not args.print:
         readme.fill_table("accuracy", table)
         readme.main()

@@ -1,4 +1,4 @@
-"""The page on planning shows commands that exist, each with its output."""
+"""The page on planning shows commands with what they print."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ import pytest
 
 pytest.importorskip("pandas")
 
-from experiments.plan_docs import DOCS, PAGE, shown_commands
+from experiments.plan_docs import DOCS, PAGE, printed, shown_commands
 
 TEXT = PAGE.read_text(encoding="utf-8")
+# A plan is shown as far as the best device; the search's later tries may end differently elsewhere.
+HEAD = 3
 
 
 def test_every_command_has_its_output():
     commands = shown_commands()
     assert len(commands) == TEXT.count("```bash")
-    for name, words in commands.items():
-        found = re.search(rf"<!-- {re.escape(name)} -->\n```text\n(.*?)```", TEXT, re.DOTALL)
-        assert found, name
-        assert found[1].strip(), f"{name}: run `python -m experiments.plan_docs`"
-        assert words[0] == name.partition(":")[0] or name.startswith("binds")
-        status = "(exit status 1)" in found[1]
-        assert status == name.startswith("binds"), name
+    assert {name.partition(":")[0] for name in commands} == {"predict", "compare", "plan", "binds"}
 
 
-@pytest.mark.parametrize("model", ["resnet50", "bert-large", "llama-3-8b"])
-@pytest.mark.parametrize("command", ["predict", "compare", "plan"])
-def test_every_model_is_shown_with_every_command(model, command):
-    assert f"{command}:{model}" in shown_commands()
+@pytest.mark.parametrize("name", shown_commands())
+def test_a_command_prints_what_the_page_shows(name, tmp_path, monkeypatch):
+    pytest.importorskip("timm")
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    shown = re.search(rf"<!-- {re.escape(name)} -->\n```text\n(.*?)```", TEXT, re.DOTALL)
+    assert shown, name
+    lines = slice(HEAD if name.startswith("plan:") else None)
+    found = printed(shown_commands()[name]).splitlines()
+    assert found[lines] == shown[1].rstrip().splitlines()[lines], "python -m experiments.plan_docs"
 
 
 @pytest.mark.parametrize("name", ["parallel", "ranking", "speed"])

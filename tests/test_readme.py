@@ -42,8 +42,7 @@ def test_the_python_example_prints_what_readme_says():
 
 def test_the_search_example_runs():
     pytest.importorskip("torchvision")
-    example = README.split("### Search scripts")[1].split("```python\n")[1].split("```")[0]
-    assert run(example).strip() in {"8", "16", "32"}
+    assert run(block("example:search")).strip() in {"8", "16", "32"}
 
 
 def test_every_command_in_readme_exists():
