@@ -63,20 +63,20 @@ def shared_traces() -> Iterator[None]:
     from prenet_gnn.predictor import bulk
 
     known: dict[Any, Any] = {}
-    original: Callable[..., Any] = bulk.trace_key
+    original: Callable[..., Any] = bulk.trace_request
 
-    def trace_key(key: Any, batch_size: int) -> Any:
+    def trace_request(request: Any, batch_size: int) -> Any:
         from tracing import BATCH_MARKER
 
-        if key not in known:
-            known[key] = original(key, BATCH_MARKER)
-        return known[key].with_batch_size(batch_size)
+        if request not in known:
+            known[request] = original(request, BATCH_MARKER)
+        return known[request].with_batch_size(batch_size)
 
-    bulk.trace_key = trace_key
+    bulk.trace_request = trace_request
     try:
         yield
     finally:
-        bulk.trace_key = original
+        bulk.trace_request = original
 
 
 def speed(names: list[str]) -> list[dict[str, Any]]:

@@ -125,7 +125,7 @@ def test_ctrl_c_is_one_line_and_status_130(run, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("prenet_gnn.predictor.bulk.trace_key", interrupt)
+    monkeypatch.setattr("prenet_gnn.predictor.bulk.trace_request", interrupt)
     status, _, err = run("trace", "net.py:net")
     assert status == 130
     assert one_line(err) == "prenet: interrupted\n"
@@ -144,7 +144,7 @@ def test_other_errors_are_one_line_too(run, monkeypatch, error, says):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("prenet_gnn.predictor.bulk.trace_key", fail)
+    monkeypatch.setattr("prenet_gnn.predictor.bulk.trace_request", fail)
     status, _, err = run("trace", "net.py:net")
     assert status == 1
     assert says in one_line(err)

@@ -34,6 +34,9 @@ def large(batch_size=2, **kwargs):
     return make(64, batch_size)
 
 def third(batch_size=2, **kwargs):
+    if "TEST_PID" in os.environ:
+        with open(os.environ["TEST_PID"], "x") as file:
+            file.write(str(os.getpid()))
     time.sleep(float(os.environ.get("TEST_NAP_S", "0")))
     return make(32, batch_size)
 
@@ -59,7 +62,7 @@ def keys_of(nets: str, *models: str) -> list[GraphKey]:
 
 def leftovers(folder: Path) -> list[str]:
     found = graph_folder(folder).iterdir()
-    return [p.name for p in found if p.name.startswith(".") or p.name.endswith(".running")]
+    return [p.name for p in found if p.name.startswith(".")]
 
 
 def row(**changes: object) -> dict[str, object]:
@@ -249,15 +252,15 @@ def test_killed_build_goes_on_where_it_stopped(tmp_path, nets):
     )
     (tmp_path / "build.py").write_text(script)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TEST_NAP_S": "600"}
+    env["TEST_PID"] = str(tmp_path / "third.pid")
     process = subprocess.Popen([sys.executable, str(tmp_path / "build.py")], env=env)
     try:
-        running = wait_for(graph_folder(tmp_path), f"{wanted[2].stem}.pid*.running")
+        worker = int(wait_for_text(tmp_path / "third.pid"))
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert graph_path(wanted[0], tmp_path).exists()
     assert graph_path(wanted[1], tmp_path).exists()
-    worker = int(running.name.rsplit(".pid", 1)[1].split(".")[0])
     deadline = time.monotonic() + 60
     while is_running(worker):
         assert time.monotonic() < deadline, "the worker outlived the build"
@@ -281,13 +284,13 @@ def test_a_model_that_kills_its_worker_fails_alone(tmp_path, nets):
     assert not leftovers(tmp_path)
 
 
-def wait_for(folder: Path, pattern: str, limit_s: float = 240) -> Path:
+def wait_for_text(path: Path, limit_s: float = 240) -> str:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        for path in folder.glob(pattern) if folder.exists() else ():
-            return path
+        if path.exists() and (text := path.read_text()):
+            return text
         time.sleep(0.1)
-    raise AssertionError(f"{pattern} did not appear")
+    raise AssertionError(f"{path} did not appear")
 
 
 def is_running(pid: int) -> bool:

@@ -8,11 +8,12 @@ import os
 
 import pytest
 
+from prenet_gnn.common import processes
 from prenet_gnn.common.files import write_whole
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.predictor import bulk
 from prenet_gnn.predictor.bulk import Answer, answer_rows, to_csv, trace_all
-from prenet_gnn.predictor.jobs import GraphKey, Job, parse_job, read_rows
+from prenet_gnn.predictor.jobs import Job, TraceRequest, parse_job, read_rows
 from prenet_gnn.workload.workload import Workload
 
 ROW = {"model": "timm:resnet18", "batch_size": "32", "hardware": "Tesla T4"}
@@ -20,7 +21,7 @@ ROW = {"model": "timm:resnet18", "batch_size": "32", "hardware": "Tesla T4"}
 
 def test_defaults_fill_empty_fields():
     job = parse_job(ROW)
-    assert job == Job(GraphKey("timm:resnet18"), 32, Workload(framework=""), "Tesla T4")
+    assert job == Job(TraceRequest("timm:resnet18"), 32, Workload(framework=""), "Tesla T4")
     empty = dict.fromkeys(("image_size", "mode", "precision", "compiled", "framework"), "")
     assert parse_job({**ROW, **empty}) == job
     assert parse_job({**ROW, **dict.fromkeys(empty, "nan")}) == job
@@ -44,7 +45,7 @@ def test_every_column_is_read():
             "attention": "eager",
         }
     )
-    assert job.key == GraphKey("timm:resnet18", 288, 512, "train", "eager")
+    assert job.request == TraceRequest("timm:resnet18", 288, 512, "train", "eager")
     assert job.workload == Workload(
         mode="train",
         precision="amp_fp16",
@@ -86,7 +87,7 @@ def test_the_default_optimizer_follows_what_is_timed(fields, optimizer):
 )
 def test_attention_is_that_of_the_framework_unless_asked(framework, asked, attention):
     job = parse_job({**ROW, "framework": framework, "attention": asked})
-    assert job.key.attention == attention
+    assert job.request.attention == attention
     assert job.workload.framework == framework
 
 
@@ -174,7 +175,8 @@ def test_answers_go_behind_the_columns_and_replace_old_ones():
     assert back[1]["error"] == "no, not\n this"
 
 
-def _crashing(key, batch_sizes):
+def _crashing(task):
+    key, batch_sizes = task
     if key.model == "crash":
         os._exit(9)
     return dict.fromkeys(batch_sizes, key.model)
@@ -183,9 +185,9 @@ def _crashing(key, batch_sizes):
 @pytest.mark.slow
 def test_a_crash_of_a_worker_harms_no_other_model(monkeypatch):
     monkeypatch.setattr(bulk, "trace_sizes", _crashing)
-    monkeypatch.setattr(bulk, "_start_worker", int)
+    monkeypatch.setattr(processes, "_start_worker", int)
     names = ["a", "b", "crash", "c", "d", "e", "f", "crash too", "g"]
-    found = dict(trace_all({GraphKey(name): (1, 2) for name in names}, workers=2))
+    found = dict(trace_all({TraceRequest(name): (1, 2) for name in names}, workers=2))
     assert {key.model for key in found} == set(names)
     for key, graphs in found.items():
         wanted = "ended abruptly" if key.model == "crash" else key.model
@@ -234,8 +236,8 @@ class Stub:
 def test_rows_of_one_model_are_traced_once_and_asked_together(monkeypatch):
     pytest.importorskip("timm")
     traced = []
-    real = bulk.trace_key
-    monkeypatch.setattr(bulk, "trace_key", lambda *a: traced.append(a) or real(*a))
+    real = bulk.trace_request
+    monkeypatch.setattr(bulk, "trace_request", lambda *a: traced.append(a) or real(*a))
     rows = [
         ROW,
         {**ROW, "batch_size": "8"},

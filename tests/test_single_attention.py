@@ -11,12 +11,13 @@ from torch.nn import functional
 
 from prenet_gnn import load_predictor
 from prenet_gnn.data.keys import GraphKey
-from prenet_gnn.encoding.attention import computes_in_single, unfused_attention
+from prenet_gnn.encoding.attention import unfused_attention
 from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.precision import lower
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.training.encoding import Store, entry_key
-from prenet_gnn.workload.workload import Workload, version_in
+from prenet_gnn.workload.frameworks import computes_in_single, version_in
+from prenet_gnn.workload.workload import Workload
 from tracing import trace
 
 CARD = "NVIDIA GeForce RTX 4090"

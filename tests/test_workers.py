@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,12 +14,13 @@ import pytest
 
 from prenet_gnn import data
 from prenet_gnn.cli import main
-from prenet_gnn.data import pool
+from prenet_gnn.common import processes
+from prenet_gnn.data import graphs, tracer
 from prenet_gnn.data.keys import GraphKey, error_path, graph_folder, graph_path
-from prenet_gnn.errors import DataError
+from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring import device_entry
 from prenet_gnn.predictor import bulk
-from prenet_gnn.predictor.jobs import GraphKey as JobKey
+from prenet_gnn.predictor.jobs import TraceRequest
 
 
 class InProcess:
@@ -51,81 +51,111 @@ GOOD = [GraphKey("timm", name) for name in ("a", "b")]
 DEADLY = GraphKey("timm", "deadly")
 
 
-def tracing_that(kills: Callable[[GraphKey], bool], root: Path) -> Callable[..., None]:
-    def trace_keys(keys: list[GraphKey], folder: Path, _: object) -> None:
+class NeverStarts(InProcess):
+    """An executor whose processes end before they take any work."""
+
+    def submit(self, work: Callable[..., Any], *words: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(BrokenProcessPool("no worker started"))
+        return future
+
+
+def work_of(name: str) -> str:
+    """Work that ends its process at one task."""
+    worked.append(name)
+    if name.startswith("deadly"):
+        raise BrokenProcessPool("a worker died")
+    return name.upper()
+
+
+worked: list[str] = []
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", InProcess)
+    worked.clear()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_task_that_kills_its_process_is_lost_alone(in_process: None, workers: int) -> None:
+    names = ["a", "deadly", "b", "c", "d", "deadly too", "e"]
+    outcomes = list(processes.run_all(work_of, names, workers))
+    assert sorted(outcome.task for outcome in outcomes) == sorted(names)
+    for outcome in outcomes:
+        died = outcome.task.startswith("deadly")
+        assert outcome.died == died
+        assert outcome.result == (None if died else outcome.task.upper())
+    # in company, and once more alone
+    assert worked.count("deadly") in (2, 3)
+
+
+def test_outcomes_come_one_by_one(in_process: None) -> None:
+    outcomes = processes.run_all(work_of, iter("abcdefgh"), 1)
+    assert next(outcomes).result in {"A", "B", "C"}
+    assert len(worked) == 1 + processes.QUEUED
+    outcomes.close()
+    assert len(worked) == 1 + processes.QUEUED
+
+
+def test_without_workers_this_process_works() -> None:
+    assert [o.result for o in processes.run_all(str.upper, "ab", 0)] == ["A", "B"]
+
+
+def test_processes_that_never_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", NeverStarts)
+    with pytest.raises(PreNetError, match="do not start"):
+        list(processes.run_all(work_of, ["a", "b"], 1))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_time_that_is_up_starts_nothing(workers: int) -> None:
+    assert list(processes.run_all(pytest.fail, ["a"], workers, deadline=0.0)) == []
+
+
+def test_a_model_that_kills_its_process_is_recorded(
+    in_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trace_keys(keys: list[GraphKey], root: Path, data_dir: None) -> None:
         for key in keys:
-            marker = graph_folder(root) / f"{key.stem}.pid999999999.running"
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            if kills(key):
-                marker.write_text(json.dumps(dict(zip(FIELDS, key_values(key), strict=True))))
+            if key == DEADLY:
                 raise BrokenProcessPool("a worker died")
             graph_path(key, root).write_bytes(b"graph")
 
-    return trace_keys
-
-
-FIELDS = ("library", "model", "image_size", "seq_len", "mode", "attention")
-
-
-def key_values(key: GraphKey) -> list[Any]:
-    return [getattr(key, field) for field in FIELDS]
-
-
-def test_a_model_that_kills_its_worker_three_times_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "ProcessPoolExecutor", InProcess)
-    monkeypatch.setattr(pool, "trace_keys", tracing_that(lambda key: key == DEADLY, tmp_path))
-    job = pool.Job(tmp_path, None, None)
-    job.run_pool([[GOOD[0], DEADLY], [GOOD[1]]], 2, lambda count: None)
-    assert job.deaths == {DEADLY: pool.DEATHS}
+    monkeypatch.setattr(tracer, "trace_keys", trace_keys)
+    graph_folder(tmp_path).mkdir(parents=True)
+    done: list[int] = []
+    tracer.trace_missing(
+        [*GOOD, DEADLY], tmp_path, None, workers=2, deadline=None, advance=done.append
+    )
     assert "died" in error_path(DEADLY, tmp_path).read_text()
     assert all(graph_path(key, tmp_path).exists() for key in GOOD)
-    assert not [*graph_folder(tmp_path).glob("*.running")]
+    assert not any(error_path(key, tmp_path).exists() for key in GOOD)
+    assert sum(done) == 3
 
 
-def test_workers_that_never_start_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*_: object) -> None:
-        raise BrokenProcessPool("no worker started")
-
-    monkeypatch.setattr(pool, "ProcessPoolExecutor", InProcess)
-    monkeypatch.setattr(pool, "trace_keys", never)
-    with pytest.raises(DataError, match="do not start"):
-        pool.Job(tmp_path, None, None).run_pool([list(GOOD)], 1, lambda count: None)
-
-
-def test_time_that_is_up_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "trace_keys", pytest.fail)
-    job = pool.Job(tmp_path, None, 0.0)
-    job.run_here([list(GOOD)], lambda count: None)
-    job.run_pool([list(GOOD)], 1, lambda count: None)
-
-
-def test_a_marker_belongs_to_a_process() -> None:
+def test_a_draft_belongs_to_a_process() -> None:
     import os
 
-    assert pool.is_in_use(Path(f"x.pid{os.getpid()}.running"))
-    assert not pool.is_in_use(Path("x.pid999999999.running"))
-    assert not pool.is_in_use(Path("x.running"))
+    assert graphs.is_in_use(Path(f".x.pid{os.getpid()}.tmp"))
+    assert not graphs.is_in_use(Path(".x.pid999999999.tmp"))
+    assert not graphs.is_in_use(Path(".x.tmp"))
 
 
-def test_a_job_that_kills_its_process_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [JobKey(name) for name in ("a", "deadly", "b", "c")]
+def test_a_row_whose_model_kills_its_process_fails_alone(
+    in_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [TraceRequest(name) for name in ("a", "deadly", "b", "c")]
 
-    def trace_sizes(key: JobKey, sizes: tuple[int, ...]) -> dict[int, str]:
-        if key.model == "deadly":
-            raise BrokenProcessPool("a worker died")
-        return dict.fromkeys(sizes, f"graph of {key.model}")
+    def trace_sizes(task: tuple[TraceRequest, tuple[int, ...]]) -> dict[int, str]:
+        return dict.fromkeys(task[1], work_of(task[0].model))
 
-    monkeypatch.setattr(bulk, "_pool", InProcess)
     monkeypatch.setattr(bulk, "trace_sizes", trace_sizes)
-    found = dict(bulk.trace_all({key: (1, 2) for key in keys}, 2))
-    assert set(found) == set(keys)
-    assert all("ended abruptly" in text for text in found[keys[1]].values())
-    for key in (keys[0], *keys[2:]):
-        assert found[key] == {1: f"graph of {key.model}", 2: f"graph of {key.model}"}
+    found = dict(bulk.trace_all({request: (1, 2) for request in requests}, 2))
+    assert set(found) == set(requests)
+    assert all("ended abruptly" in text for text in found[requests[1]].values())
+    for request in (requests[0], *requests[2:]):
+        assert found[request] == {1: request.model.upper(), 2: request.model.upper()}
 
 
 def test_what_data_commands_print(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prenet_gnn.cli._options import ShapeOptions
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.predictor.jobs import GraphKey, attention_of
+from prenet_gnn.predictor.jobs import TraceRequest, attention_of
 from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ def graph_of(model: str, shape: ShapeOptions, workload: Workload) -> OpGraph:
     shape.checked()
     if model.endswith(".json") and ":" not in model:
         return _stored(model, shape, workload)
-    from prenet_gnn.predictor.bulk import trace_key
+    from prenet_gnn.predictor.bulk import trace_request
 
-    attention = attention_of(shape.attention.lower(), workload)
-    key = GraphKey(model, shape.image_size, shape.seq_len, workload.mode, attention)
-    return trace_key(key, shape.batch)
+    attention = attention_of(shape.attention.lower(), workload, model)
+    request = TraceRequest(model, shape.image_size, shape.seq_len, workload.mode, attention)
+    return trace_request(request, shape.batch)
 
 
 def _stored(path: str, shape: ShapeOptions, workload: Workload) -> OpGraph:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -22,7 +23,7 @@ from prenet_gnn.data.keys import (
     graph_path,
     graph_requests,
 )
-from prenet_gnn.data.pool import Job, chunks_of, is_done, is_in_use
+from prenet_gnn.data.tracer import is_done, trace_missing
 from prenet_gnn.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -103,13 +104,15 @@ def build_cache(
             error_path(key, root).unlink(missing_ok=True)
     missing = [key for key in keys if not is_done(key, root)]
     report.present = len(keys) - len(missing)
-    deadline = None if limit_s is None else start + limit_s
-    job = Job(root, Path(data_dir) if data_dir else None, deadline)
     with _bar(len(missing), progress) as advance:
-        if workers:
-            job.run_pool(chunks_of(missing), workers, advance)
-        else:
-            job.run_here(chunks_of(missing), advance)
+        trace_missing(
+            missing,
+            root,
+            Path(data_dir) if data_dir else None,
+            workers=workers,
+            deadline=None if limit_s is None else start + limit_s,
+            advance=advance,
+        )
     done = [key for key in missing if is_done(key, root)]
     report.left = len(missing) - len(done)
     report.failed = {key: load_error(key, root) for key in keys if error_path(key, root).exists()}
@@ -180,11 +183,28 @@ def _prepare(folder: Path) -> None:
     """Makes the folder and clears away what killed builds left behind."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in [*folder.glob(".*.tmp*"), *folder.glob("*.running")]:
+        for path in folder.glob(".*.tmp*"):
             if not is_in_use(path):
                 path.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(f"the cache folder {folder} cannot be used: {error.strerror}.") from None
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether the process whose number an unfinished file carries still runs."""
+    pid = path.name.rsplit(".pid", 1)[-1].split(".")[0]
+    if not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # A killed process that nobody has collected yet still has its number.
+    with contextlib.suppress(OSError, IndexError):
+        return Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return True
 
 
 @contextlib.contextmanager

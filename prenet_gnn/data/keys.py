@@ -12,12 +12,13 @@ from pathlib import Path
 import pandas as pd
 
 from prenet_gnn.errors import DataError
+from prenet_gnn.workload.frameworks import fuses_attention
 
 CACHE_VARIABLE = "PRENET_CACHE"
 DEFAULT_CACHE = Path("~/.cache/prenet-gnn")
 NEUSIGHT_CONFIGS = Path("raw", "neusight", "data", "DLmodel_configs")
-# timm uses the fused attention of PyTorch where it exists, that is from version 2.0 on.
-FUSED_ATTENTION_SINCE = 200
+# Libraries whose attention code is a choice: torchvision's runs fused wherever PyTorch can.
+CHOOSE_ATTENTION = ("timm", "transformers")
 # torchvision rows without an image size: the benchmark scripts of the sources use 224 x 224.
 TORCHVISION_IMAGE_SIZE = 224
 # Heads that NeuSight's scripts put on BERT; its configs name another one.
@@ -123,8 +124,6 @@ def error_path(key: GraphKey, folder: str | Path | None = None) -> Path:
 def _key(library: str, model: str, image: int, seq: int, mode: str, version: int) -> GraphKey:
     if library == "torchvision" and not image and "rcnn" not in model:
         image = TORCHVISION_IMAGE_SIZE
-    attention = "sdpa"
-    # Unknown versions are of 2018 to 2022, before fused attention.
-    if library == "transformers" or (library == "timm" and version < FUSED_ATTENTION_SINCE):
-        attention = "eager"
-    return GraphKey(library, model, image, seq, mode, attention)
+    # Unknown versions, written 0, are of 2018 to 2022, before fused attention.
+    fused = library not in CHOOSE_ATTENTION or fuses_attention(library, divmod(version, 100))
+    return GraphKey(library, model, image, seq, mode, "sdpa" if fused else "eager")

@@ -1,56 +1,95 @@
-"""What one worker process of the graph cache does: build a model, trace it, store the graph."""
+"""Fills the graph cache: builds models, traces them and stores the graphs, in many processes."""
 
 from __future__ import annotations
 
 import json
 import os
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.data.keys import GraphKey, error_path, graph_folder, graph_path, zoo_spec
+from prenet_gnn.common.processes import run_all
+from prenet_gnn.data.keys import GraphKey, error_path, graph_path, zoo_spec
 
 if TYPE_CHECKING:
     from torch import nn
 
     from tracing import OpGraph
 
-PARENT_CHECK_S = 1.0
+# Models of one chunk share their imports; small chunks keep the workers evenly busy.
+CHUNK = 8
 
 
-def start_worker(parent: int) -> None:
-    """Prepares a process: one thread for arithmetic, and an end when the parent is gone.
+def trace_missing(
+    keys: list[GraphKey],
+    root: Path,
+    data_dir: Path | None,
+    *,
+    workers: int,
+    deadline: float | None,
+    advance: Callable[[int], None],
+) -> None:
+    """Traces and stores keys; one whose process dies is recorded as failed.
 
-    A worker whose parent was killed would wait for work for ever.
+    Args:
+        keys: What the cache lacks.
+        root: Cache folder.
+        data_dir: Folder of the measured data.
+        workers: Processes; 0 traces in this one.
+        deadline: By the monotonic clock; no further chunk is begun then.
+        advance: Called with the number of keys that are done.
     """
-    import torch
+    work, chunks = partial(trace_keys, root=root, data_dir=data_dir), chunks_of(keys)
+    while chunks:
+        alone: list[list[GraphKey]] = []
+        for outcome in run_all(work, chunks, workers, deadline=deadline):
+            chunk = outcome.task
+            rest = [key for key in chunk if outcome.died and not is_done(key, root)]
+            if rest == chunk and len(chunk) == 1:
+                reason = "the tracing process died, perhaps for lack of memory"
+                write_error(chunk[0], root, reason)
+                rest = []
+            alone += [[key] for key in rest]
+            advance(len(chunk) - len(rest))
+        chunks = alone
 
-    torch.set_num_threads(1)
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+
+def is_done(key: GraphKey, root: Path) -> bool:
+    """Whether the graph, or the reason why there is none, is stored."""
+    return graph_path(key, root).exists() or error_path(key, root).exists()
+
+
+def chunks_of(keys: list[GraphKey]) -> list[list[GraphKey]]:
+    """Chunks of keys in order; a model's two attention flavours stay in one chunk."""
+    chunks: list[list[GraphKey]] = []
+    for key in sorted(keys, key=lambda k: (k.library, k.model, k.image_size, k.mode, k.attention)):
+        same = chunks and (chunks[-1][-1].library, chunks[-1][-1].model) == (key.library, key.model)
+        if chunks and (len(chunks[-1]) < CHUNK or same):
+            chunks[-1].append(key)
+        else:
+            chunks.append([key])
+    return chunks
 
 
 def trace_keys(keys: Sequence[GraphKey], root: Path, data_dir: Path | None) -> None:
     """Traces and stores every key; a failure is stored in place of the graph."""
     made: dict[GraphKey, tuple[OpGraph, bool]] = {}
     for key in keys:
-        if graph_path(key, root).exists() or error_path(key, root).exists():
+        if is_done(key, root):
             continue
-        with _marker(key, root):
-            try:
-                plain = replace(key, attention="")
-                graph, has_choice = made.get(plain, (None, True))
-                if graph is None or has_choice:
-                    graph, has_choice = _trace(key, root, data_dir)
-                # Without attention both flavours are one graph; larger ones are not kept.
-                made = {plain: (graph, has_choice)}
-                _store(key, root, graph)
-            except Exception as error:
-                text = " ".join(str(error).split()) or "no message"
-                write_error(key, root, f"{type(error).__name__}: {text}"[:2000])
+        try:
+            plain = replace(key, attention="")
+            graph, has_choice = made.get(plain, (None, True))
+            if graph is None or has_choice:
+                graph, has_choice = _trace(key, root, data_dir)
+            # Without attention both flavours are one graph; larger ones are not kept.
+            made = {plain: (graph, has_choice)}
+            _store(key, root, graph)
+        except Exception as error:
+            text = " ".join(str(error).split()) or "no message"
+            write_error(key, root, f"{type(error).__name__}: {text}"[:2000])
 
 
 def write_error(key: GraphKey, root: Path, message: str) -> None:
@@ -104,20 +143,3 @@ def _store(key: GraphKey, root: Path, graph: OpGraph) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def _marker(key: GraphKey, root: Path) -> Iterator[None]:
-    """Leaves a note while a key is traced, so that a dead worker can be asked what it was doing."""
-    path = graph_folder(root) / f"{key.stem}.pid{os.getpid()}.running"
-    path.write_text(json.dumps(asdict(key)), encoding="utf-8")
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _leave_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PARENT_CHECK_S)
-    os._exit(1)

@@ -28,23 +28,12 @@ def eager_attention(graph: OpGraph) -> OpGraph:
     return _split_up(graph, lambda node: True)[0]
 
 
-# From this version of PyTorch on such attention computes in float32 whatever its inputs
-# (`torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp`), and its softmax looks for rows that
-# are masked out altogether (`torch._safe_softmax`).
-SINGLE_SINCE = (2, 5)
-
-
-def computes_in_single(version: tuple[int, int] | None) -> bool:
-    """Whether attention outside of fused kernels computes in float32 under a PyTorch version."""
-    return version is not None and version >= SINGLE_SINCE
-
-
 def unfused_attention(graph: OpGraph, single: bool = False) -> tuple[OpGraph, list[int]]:
     """The graph with those attention calls split up that no fused kernel takes.
 
     Args:
         graph: Any graph.
-        single: They compute in float32; see `computes_in_single`.
+        single: They compute in float32; see `workload.frameworks.computes_in_single`.
 
     Returns:
         The graph, and for each of its calls the number of the call it comes from.

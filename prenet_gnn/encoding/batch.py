@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 
 from prenet_gnn.encoding.device import RUN
 from prenet_gnn.encoding.encode import TOTALS, Encoded
-from prenet_gnn.workload.optimizers import OPTIMIZERS, is_foreach
+from prenet_gnn.workload.frameworks import is_foreach
+from prenet_gnn.workload.optimizers import OPTIMIZERS
 from prenet_gnn.workload.workload import Workload
 
 # A foreach kernel takes this many tensors at a time (multi_tensor_apply's limit is near it).

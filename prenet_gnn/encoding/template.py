@@ -143,7 +143,7 @@ def build_template(
         precision: A precision of `Workload`; all `amp_*` share a template.
         rounds: Message passing steps that must see equal neighbourhoods.
         single_attention: Attention outside of fused kernels computes in float32; see
-            `encoding.attention.computes_in_single`.
+            `workload.frameworks.computes_in_single`.
     """
     graph, origins = unfused_attention(graph, single_attention)
     lowered = lower(graph.nodes, precision)

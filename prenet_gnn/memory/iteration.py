@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from prenet_gnn.memory.tensors import TensorBytes
-from prenet_gnn.workload.optimizers import OPTIMIZERS, is_foreach
+from prenet_gnn.workload.frameworks import is_foreach
+from prenet_gnn.workload.optimizers import OPTIMIZERS
 from tracing.costs.vocab import CONVOLUTIONS, MATRIX_PRODUCTS, RECURRENT
 
 if TYPE_CHECKING:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import os
-import signal
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
+from prenet_gnn.common.processes import run_all
 from prenet_gnn.errors import DataError, PreNetError
-from prenet_gnn.predictor.jobs import GraphKey, Job, parse_job
+from prenet_gnn.predictor.jobs import Job, TraceRequest, parse_job
 
 if TYPE_CHECKING:
     from prenet_gnn.predictor.interface import TimePredictor
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
 
 # Starting a process costs about as much as tracing this many models.
 FEW_MODELS = 4
-# Tasks waiting at the workers, so that none idles while the main process predicts.
-QUEUED_TASKS = 2
 LONGEST_REASON = 300
 
 Graphs = dict[int, "OpGraph | str"]
@@ -78,20 +73,20 @@ def answer_rows(
         progress: Called with the number of rows just finished.
     """
     answers: list[Answer] = [Answer()] * len(rows)
-    groups: dict[GraphKey, list[tuple[int, Job]]] = defaultdict(list)
+    groups: dict[TraceRequest, list[tuple[int, Job]]] = defaultdict(list)
     for index, row in enumerate(rows):
         try:
             job = _checked(row)
-            groups[job.key].append((index, job))
+            groups[job.request].append((index, job))
         except Exception as error:
             answers[index] = Answer(error=reason_of(error))
     progress(sum(bool(answer.error) for answer in answers))
     tasks = {
-        key: tuple(sorted({job.batch_size for _, job in members}))
-        for key, members in groups.items()
+        request: tuple(sorted({job.batch_size for _, job in members}))
+        for request, members in groups.items()
     }
-    for key, graphs in trace_all(tasks, workers):
-        members = groups[key]
+    for request, graphs in trace_all(tasks, workers):
+        members = groups[request]
         for (index, _), answer in zip(members, _answer(members, graphs, predictor), strict=True):
             answers[index] = answer
         progress(len(members))
@@ -127,7 +122,7 @@ def reason_of(error: Exception) -> str:
     return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + "..."
 
 
-def trace_key(key: GraphKey, batch_size: int) -> OpGraph:
+def trace_request(request: TraceRequest, batch_size: int) -> OpGraph:
     """Builds and traces one model at one batch size.
 
     Raises:
@@ -136,28 +131,29 @@ def trace_key(key: GraphKey, batch_size: int) -> OpGraph:
     from tracing import TraceError, trace, zoo
 
     model, args, kwargs = zoo.build(
-        key.model,
+        request.model,
         batch_size=batch_size,
-        image_size=key.image_size,
-        seq_len=key.seq_len,
-        mode=key.mode,
-        attention=key.attention,
+        image_size=request.image_size,
+        seq_len=request.seq_len,
+        mode=request.mode,
+        attention=request.attention,
     )
     try:
         return trace(model, args, kwargs, backend="record")
     except SystemExit as stop:
-        raise TraceError(f"the code of '{key.model}' ends the process: {stop!r}") from None
+        raise TraceError(f"the code of '{request.model}' ends the process: {stop!r}") from None
 
 
-def trace_sizes(key: GraphKey, batch_sizes: Sequence[int]) -> Graphs:
+def trace_sizes(task: tuple[TraceRequest, Sequence[int]]) -> Graphs:
     """Traces a model once and resizes the trace, anew only where a model does not allow that.
 
     The graphs come without their way back to the model, so that they can cross to another process.
     """
     from tracing import BATCH_MARKER, zoo
 
+    request, batch_sizes = task
     try:
-        marker: OpGraph | None = trace_key(key, BATCH_MARKER)
+        marker: OpGraph | None = trace_request(request, BATCH_MARKER)
     except zoo.ZooError as error:
         return dict.fromkeys(batch_sizes, reason_of(error))
     except Exception:
@@ -165,83 +161,35 @@ def trace_sizes(key: GraphKey, batch_sizes: Sequence[int]) -> Graphs:
     graphs: Graphs = {}
     for batch_size in batch_sizes:
         try:
-            graph = _resized(marker, key, batch_size)
+            graph = _resized(marker, request, batch_size)
             graphs[batch_size] = replace(graph, retrace=None)
         except Exception as error:
             graphs[batch_size] = reason_of(error)
     return graphs
 
 
-def _resized(marker: OpGraph | None, key: GraphKey, batch_size: int) -> OpGraph:
+def _resized(marker: OpGraph | None, request: TraceRequest, batch_size: int) -> OpGraph:
     from tracing import TraceError
 
     if marker is not None:
         with suppress(TraceError):
             return marker.with_batch_size(batch_size)
-    return trace_key(key, batch_size)
+    return trace_request(request, batch_size)
 
 
 def trace_all(
-    tasks: Mapping[GraphKey, Sequence[int]], workers: int | None = None
-) -> Iterator[tuple[GraphKey, Graphs]]:
+    tasks: Mapping[TraceRequest, Sequence[int]], workers: int | None = None
+) -> Iterator[tuple[TraceRequest, Graphs]]:
     """Traces all models, in parallel where there are many; gives each as soon as it is there."""
     if workers is None:
         workers = 1 if len(tasks) <= FEW_MODELS else os.cpu_count() or 1
-    if workers <= 1:
-        for key, batch_sizes in tasks.items():
-            yield key, trace_sizes(key, batch_sizes)
-        return
-    waiting = deque(tasks)
-    while waiting:
-        suspects: list[GraphKey] = []
-        yield from _trace_until_crash(tasks, waiting, suspects, workers)
-        # One of these took its process down; alone it can't take the others with it.
-        for key in suspects:
-            yield key, _trace_alone(key, tasks[key])
-
-
-def _trace_until_crash(
-    tasks: Mapping[GraphKey, Sequence[int]],
-    waiting: deque[GraphKey],
-    suspects: list[GraphKey],
-    workers: int,
-) -> Iterator[tuple[GraphKey, Graphs]]:
-    with _pool(min(workers, len(waiting))) as pool:
-        flying: dict[Future[Graphs], GraphKey] = {}
-        try:
-            while waiting or flying:
-                while waiting and len(flying) < workers + QUEUED_TASKS:
-                    key = waiting.popleft()
-                    suspects.append(key)
-                    flying[pool.submit(trace_sizes, key, tasks[key])] = key
-                for future in wait(flying, return_when=FIRST_COMPLETED).done:
-                    graphs = future.result()
-                    key = flying.pop(future)
-                    suspects.remove(key)
-                    yield key, graphs
-        except BrokenProcessPool:
-            return
-
-
-def _trace_alone(key: GraphKey, batch_sizes: Sequence[int]) -> Graphs:
-    with _pool(1) as pool:
-        try:
-            return pool.submit(trace_sizes, key, batch_sizes).result()
-        except BrokenProcessPool:
-            reason = f"the process that traced {key.model} ended abruptly; is there enough memory?"
-            return dict.fromkeys(batch_sizes, reason)
-
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    # A forked copy of a process that has run torch may hang, so start afresh.
-    return ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start_worker)
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    import torch
-
-    torch.set_num_threads(1)
+    for outcome in run_all(trace_sizes, tasks.items(), workers if workers > 1 else 0):
+        request, batch_sizes = outcome.task
+        graphs = outcome.result
+        if graphs is None:
+            died = f"the process that traced {request.model} ended abruptly"
+            graphs = dict.fromkeys(batch_sizes, f"{died}; is there enough memory?")
+        yield request, graphs
 
 
 def _checked(row: Mapping[str, str]) -> Job:

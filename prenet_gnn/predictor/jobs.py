@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prenet_gnn.errors import ConfigError, DataError
+from prenet_gnn.workload.frameworks import fuses_attention
 from prenet_gnn.workload.workload import Workload
 
 REQUIRED_COLUMNS = ("model", "batch_size", "hardware")
@@ -29,9 +30,6 @@ OPTIONAL_COLUMNS = (
     "attention",
 )
 ATTENTIONS = ("sdpa", "eager")
-# torch.nn.functional.scaled_dot_product_attention came with PyTorch 2.0
-FIRST_FUSED_ATTENTION = (2, 0)
-FIRST_FUSED_TRANSFORMERS = (2, 5)
 LARGEST_SIZE = 10**9
 
 _EMPTY = {"", "nan", "none", "null", "na", "n/a", "<na>"}
@@ -40,7 +38,7 @@ _FALSE = {"false", "0", "0.0", "no"}
 
 
 @dataclass(frozen=True, slots=True)
-class GraphKey:
+class TraceRequest:
     """What has to be traced once; the batch size is not in it, since one trace serves all."""
 
     model: str
@@ -54,7 +52,7 @@ class GraphKey:
 class Job:
     """One question to the predictor."""
 
-    key: GraphKey
+    request: TraceRequest
     batch_size: int
     workload: Workload
     hardware: str
@@ -75,30 +73,28 @@ def parse_job(row: Mapping[str, str | None]) -> Job:
     if batch_size is None:
         raise DataError("column 'batch_size' is empty.")
     workload = _workload(row)
-    key = GraphKey(
+    request = TraceRequest(
         model,
         _size(row, "image_size"),
         _size(row, "seq_len"),
         workload.mode,
-        attention_of(_text(row, "attention").lower(), workload, _text(row, "model")),
+        attention_of(_text(row, "attention").lower(), workload, model),
     )
-    return Job(key, batch_size, workload, hardware)
+    return Job(request, batch_size, workload, hardware)
 
 
-def attention_of(asked: str, workload: Workload, model: str = "") -> str | None:
-    """Chooses the attention kernels to trace: what was asked for, else what the version runs.
+def attention_of(asked: str, workload: Workload, model: str) -> str | None:
+    """The attention code to trace: what was asked for, else what the version of PyTorch runs.
 
-    PyTorch before 2.0 has no fused attention. Models of transformers ran eager attention longer:
-    fused attention became their default at the end of 2023, and the measured rows of PyTorch
-    before 2.5 that the weights learn from are all eager. Otherwise the library's default (None).
+    None leaves it to the library, whose default is fused attention.
     """
     if asked and asked not in ATTENTIONS:
         raise ConfigError(f"attention '{asked}' is not known. Allowed: {', '.join(ATTENTIONS)}.")
     if asked:
         return asked
     version = workload.framework_version
-    first = FIRST_FUSED_TRANSFORMERS if model.startswith("transformers:") else FIRST_FUSED_ATTENTION
-    return "eager" if version is not None and version < first else None
+    library = model.partition(":")[0]
+    return None if version is None or fuses_attention(library, version) else "eager"
 
 
 def check_size(name: str, value: int) -> int:

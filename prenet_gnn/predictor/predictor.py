@@ -14,7 +14,6 @@ import torch
 
 from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.catalogue.spec import Hardware
-from prenet_gnn.encoding.attention import computes_in_single
 from prenet_gnn.encoding.batch import Sample, collate
 from prenet_gnn.encoding.device import DEVICE, FORMATS, device_vector, format_of, run_vector
 from prenet_gnn.encoding.encode import Encoded, encode
@@ -27,6 +26,7 @@ from prenet_gnn.network.latents import device_key, framework_key, host_key
 from prenet_gnn.predictor.outside import Seen, zone_of
 from prenet_gnn.predictor.prediction import CallShare, Prediction
 from prenet_gnn.predictor.questions import check_graph, check_workload
+from prenet_gnn.workload.frameworks import computes_in_single
 from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:

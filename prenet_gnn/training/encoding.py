@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from prenet_gnn.data.keys import GraphKey, graph_path
-from prenet_gnn.encoding.attention import computes_in_single
 from prenet_gnn.encoding.encode import Encoded, encode
 from prenet_gnn.encoding.precision import policy
 from prenet_gnn.encoding.template import as_training, build_template, template_key
 from prenet_gnn.training.operators import LIBRARY as OPERATOR
 from prenet_gnn.training.operators import operator_graph
-from prenet_gnn.workload.workload import version_in
+from prenet_gnn.workload.frameworks import computes_in_single, version_in
 
 # Raise when features change: stored arrays of another version are not read.
 ENCODING_VERSION = "12"
@@ -36,7 +35,7 @@ class EntryKey:
     graph: GraphKey
     precision: str
     batch_size: int  # 0 = as traced
-    single_attention: bool = False  # see `encoding.attention.computes_in_single`
+    single_attention: bool = False  # see `workload.frameworks.computes_in_single`
 
 
 def entry_precision(precision: str) -> str:

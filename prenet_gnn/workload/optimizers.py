@@ -1,19 +1,8 @@
-"""What each optimizer moves, launches and keeps: one table for times and memory.
-
-PyTorch 2.0 turned two defaults at once: optimizers update all tensors with a few `foreach` kernels,
-and `zero_grad` sets gradients to None instead of zeroing them.
-"""
+"""What each optimizer moves, launches and keeps: one table for times and memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-FOREACH_SINCE = (2, 0)
-
-
-def is_foreach(version: tuple[int, int] | None) -> bool:
-    """Whether a PyTorch of this version, or the present one, has the defaults of 2.0."""
-    return version is None or version >= FOREACH_SINCE
 
 
 @dataclass(frozen=True, slots=True)

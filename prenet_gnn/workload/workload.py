@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from prenet_gnn.errors import ConfigError
+from prenet_gnn.workload.frameworks import version_in
 from prenet_gnn.workload.optimizers import OPTIMIZERS
 
 MODES = ("train", "infer")
@@ -32,12 +33,6 @@ def _choose(field: str, value: str, allowed: tuple[str, ...]) -> None:
         near = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise ConfigError(f"{field} '{value}' is not known.{hint} Allowed: {', '.join(allowed)}.")
-
-
-def version_in(framework: str) -> tuple[int, int] | None:
-    """Major and minor version in the name of a framework; None where there is none."""
-    match = re.match(r"(?:py)?torch[- ]?(\d+)\.(\d+)", framework)
-    return (int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True, slots=True)
