@@ -10,17 +10,16 @@ its sequence number. Loss and optimizer are left out on both sides.
 
 from __future__ import annotations
 
-import argparse
-import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.provenance import RESULTS, provenance, write_result
+from experiments.shared import markdown
+from experiments.shared.command import QUICK, WEIGHTS, Options, command
+from experiments.shared.results import Result, folder_of, provenance, write_result
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,17 +93,21 @@ def _home(event: Any) -> str | None:
     return str(parent.name[len(MARK) :])
 
 
-def grouped(events: list[Any]) -> tuple[Shares, Shares]:
-    """Microseconds by module and by kind of operator."""
-    from tracing.costs.vocab import kind_of
-
+def added(parts: Iterable[tuple[str, str, float]]) -> tuple[Shares, Shares]:
+    """Times by module and by kind of operator, of calls with both."""
     by_module: Shares = {}
     by_kind: Shares = {}
-    owner: dict[int, tuple[str, str]] = {}
+    for module, kind, time in parts:
+        by_module[module] = by_module.get(module, 0.0) + time
+        by_kind[kind] = by_kind.get(kind, 0.0) + time
+    return by_module, by_kind
 
-    def add(module: str, kind: str, microseconds: float) -> None:
-        by_module[module] = by_module.get(module, 0.0) + microseconds
-        by_kind[kind] = by_kind.get(kind, 0.0) + microseconds
+
+def attributed(events: list[Any]) -> Iterator[tuple[str, str, float]]:
+    """Module, kind and microseconds of every call of the model, forward and backward."""
+    from tracing.costs.vocab import kind_of
+
+    owner: dict[int, tuple[str, str]] = {}
 
     def own(event: Any, place: tuple[str, str]) -> None:
         if event.sequence_nr >= 0:
@@ -118,11 +121,10 @@ def grouped(events: list[Any]) -> tuple[Shares, Shares]:
             continue
         place = cut(home), kind_of(event.name.replace("::", "."))[0]
         own(event, place)
-        add(*place, float(event.cpu_time_total))
+        yield *place, float(event.cpu_time_total)
     for event in events:
         if event.name.startswith(BACKWARD) and event.sequence_nr in owner:
-            add(*owner[event.sequence_nr], float(event.cpu_time_total))
-    return by_module, by_kind
+            yield *owner[event.sequence_nr], float(event.cpu_time_total)
 
 
 def measured(spec: str, mode: str) -> tuple[Shares, Shares]:
@@ -143,7 +145,7 @@ def measured(spec: str, mode: str) -> tuple[Shares, Shares]:
     with marked(model), profile(activities=[ProfilerActivity.CPU]) as profiler:
         for _ in range(PROFILED):
             step()
-    return tuple(map(normal, grouped(list(profiler.events()))))  # type: ignore[return-value]
+    return both_normal(attributed(list(profiler.events())))
 
 
 def predicted(predictor: Predictor, spec: str, mode: str) -> tuple[Shares, Shares]:
@@ -155,14 +157,13 @@ def predicted(predictor: Predictor, spec: str, mode: str) -> tuple[Shares, Share
     model, args, kwargs = building.build(spec, BATCH_SIZE, mode=mode)
     graph = trace(model, args, kwargs)
     found = predictor.predict(graph, HARDWARE, Workload(mode=mode, optimizer="none"))
-    by_module: Shares = {}
-    by_kind: Shares = {}
-    for call in found.calls:
-        kind = graph.nodes[call.node].kind
-        if kind == "loss":
-            continue
-        by_module[cut(call.module)] = by_module.get(cut(call.module), 0.0) + call.seconds
-        by_kind[kind] = by_kind.get(kind, 0.0) + call.seconds
+    calls = ((cut(call.module), graph.nodes[call.node].kind, call.seconds) for call in found.calls)
+    return both_normal(call for call in calls if call[1] != "loss")
+
+
+def both_normal(parts: Iterable[tuple[str, str, float]]) -> tuple[Shares, Shares]:
+    """Shares by module and by kind."""
+    by_module, by_kind = added(parts)
     return normal(by_module), normal(by_kind)
 
 
@@ -201,39 +202,44 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for (mode, by), part in pd.DataFrame(rows).groupby(["mode", "by"]):
         means = part[["spearman", "mean_difference", "misplaced", "costliest_found"]].mean()
-        values = {name: round(float(value), 4) for name, value in means.items()}
-        found.append({"mode": mode, "by": by, "models": len(part), **values})
+        found.append({"mode": mode, "by": by, "models": len(part), **means.round(4).to_dict()})
     return found
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weights", type=Path, help="folder with weights; default: the shipped")
-    parser.add_argument("--quick", action="store_true", help="one model, no file")
-    args = parser.parse_args()
+def table(result: Result) -> str:
+    """Means over models of how shares agree."""
+    columns = {
+        "mode": "{mode}",
+        "share by": "{by}",
+        "models": "{models}",
+        "rank correlation": "{spearman:.2f}",
+        "mean difference": lambda row: f"{100 * row['mean_difference']:.1f} points",
+        "misplaced time": "{misplaced:.1%}",
+        "costliest found": "{costliest_found:.0%}",
+    }
+    return markdown.signed(result, markdown.table(result["means"], columns))
+
+
+@command(WEIGHTS, QUICK)
+def main(options: Options) -> None:
+    """Profiles models and compares."""
     import torch
 
     from prenet_gnn.predictor.loading import load_predictor
 
     torch.set_num_threads(1)
-    predictor = load_predictor(args.weights)
+    predictor = load_predictor(options.weights)
     rows: list[dict[str, Any]] = []
-    for spec in MODELS[:1] if args.quick else MODELS:
+    for spec in MODELS[:1] if options.quick else MODELS:
         for mode in MODES:
             for row in rows_of(predictor, spec, mode):
                 rows.append(row)
                 print("  ".join(str(value) for value in row.values()), flush=True)
-    means = summary(rows)
-    print(pd.DataFrame(means).to_string(index=False))
-    if args.quick:
-        return
-    with (RESULTS / "breakdown.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
     facts = provenance("python -m experiments.breakdown", hardware=HARDWARE, batch_size=BATCH_SIZE)
-    write_result("breakdown", {**facts, "means": means})
+    result = {**facts, "means": summary(rows)}
+    print(table(result))
+    path = write_result("breakdown", result, folder_of(options.quick))
+    pd.DataFrame(rows).to_csv(path.with_suffix(".csv"), index=False)
 
 
 if __name__ == "__main__":

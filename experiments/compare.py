@@ -10,21 +10,25 @@ the network's line comes from the file of `experiments.accuracy`. Goes on where 
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from experiments.accuracy import plain
-from experiments.layer_sum import LayerSum
-from experiments.layer_tables import load_operators
-from experiments.studies import RESULTS, Ledger, bars, facts, write_json
+from experiments.layers.summed import LayerSum
+from experiments.layers.tables import load_operators
+from experiments.shared import markdown
+from experiments.shared.command import FOLDS, OUT, QUICK, SEEDS, Option, Options, command
+from experiments.shared.ledger import Ledger
+from experiments.shared.networks import rows_and_fold
+from experiments.shared.plots import bars
+from experiments.shared.results import Result, folder_of, plain, provenance, write_result
+from experiments.writing.accuracy import SPLITS, load_results, part_scores
 from prenet_gnn.catalogue.devices import get_hardware
-from prenet_gnn.data.splits import Split, joint_fold
+from prenet_gnn.data.splits import Split
 from prenet_gnn.data.tables import find_data_dir
 from prenet_gnn.evaluation.baselines import get_baseline
 from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS, columns_of, pooled_features
@@ -43,12 +47,13 @@ OPERATORS_PER_FAMILY = 6000
 Predict = Callable[[str, np.ndarray], np.ndarray]
 
 
+@dataclass
 class Comparison:
     """One fold: fits predictors to its training rows and writes down their scores."""
 
-    def __init__(self, rows: Rows, fold: Split, ledger: Ledger) -> None:
-        """Remembers what to fit to and what to score."""
-        self.rows, self.fold, self.ledger = rows, fold, ledger
+    rows: Rows
+    fold: Split
+    ledger: Ledger
 
     def score(self, name: str, features: str, seed: int, make: Callable[[], Predict]) -> None:
         """Fits one predictor, unless its scores are there, and scores it on every split."""
@@ -109,95 +114,80 @@ def thinned(chosen: np.ndarray, at_most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(chosen, at_most, replace=False))
 
 
-def run(fold_number: int, seeds: int, quick: bool, out: Path) -> Ledger:
+def run(fold_number: int, seeds: int, quick: bool, path: Path) -> Ledger:
     """Fits and scores everything for one fold."""
-    from prenet_gnn.training.prepare import prepare_rows
-
-    ledger = Ledger(out.with_suffix(".csv"), ("predictor", "features", "split", "seed"), SCORES)
-    rows = prepare_rows(None)
-    fold = joint_fold(rows.frame, fold_number)
+    ledger = Ledger(path)
+    rows, fold = rows_and_fold(fold_number)
     if quick:
         test = {kind: thinned(chosen, 200) for kind, chosen in fold.test.items()}
         fold = replace(fold, train=thinned(fold.train, 600), test=test)
     study = Comparison(rows, fold, ledger)
     sums, sums_of = pooled(rows, fold.train), {k: pooled(rows, c) for k, c in fold.test.items()}
     for name in SIMPLE:
-        study.score(name, NO_FEATURES, 0, lambda n=name: study.table_predictor(n, sums, sums_of, 0))
+        study.score(name, NO_FEATURES, 0, partial(study.table_predictor, name, sums, sums_of, 0))
     train = pooled_features(rows, fold.train)
     tables = {kind: pooled_features(rows, chosen) for kind, chosen in fold.test.items()}
-    for seed in range(seeds):
-        for name in POOLED:
-            if name == "linear" and seed:
-                continue
-            for features in FEATURE_SETS:
-                part = train[columns_of(train, features)]
-                study.score(
-                    name,
-                    features,
-                    seed,
-                    lambda n=name, p=part, s=seed: study.table_predictor(n, p, tables, s),
-                )
+    runs = [(n, f, s) for s in range(seeds) for n in POOLED for f in FEATURE_SETS]
+    for name, features, seed in runs:
+        if name == "linear" and seed:
+            continue
+        part = train[columns_of(train, features)]
+        made = partial(study.table_predictor, name, part, tables, seed)
+        study.score(name, features, seed, made)
     operators = load_operators(find_data_dir(None))
     summed = LayerSum(operators, fold.devices, 500 if quick else OPERATORS_PER_FAMILY)
     for features in FEATURE_SETS:
-        study.score("layer sum", features, 0, lambda f=features: study.layer_sum(summed, f, 0))
+        study.score("layer sum", features, 0, partial(study.layer_sum, summed, features, 0))
     return ledger
 
 
-def network_scores(fold_number: int) -> dict[str, float]:
-    """MAPE of the graph network by split, from the study of accuracy; empty if it has not run."""
-    found: dict[str, list[float]] = {}
-    for path in sorted(RESULTS.glob(f"accuracy-fold{fold_number}-seed[0-9].json")):
-        for row in json.loads(path.read_text(encoding="utf-8"))["scores"]:
-            if row["predictor"] == "gnn":
-                found.setdefault(row["split"], []).append(row["mape"])
-    return {split: float(np.mean(values)) for split, values in found.items()}
+def found(fold_number: int, ledger: Ledger) -> Result:
+    """Mean errors by predictor and split, the network's from the study of accuracy."""
+    lines = pd.DataFrame(ledger.rows)
+    suffix = lines["features"].map(lambda f: "" if f == NO_FEATURES else f" {f}")
+    lines["name"] = lines["predictor"] + suffix
+    means = lines.pivot_table(index="name", columns="split", values="mape", sort=False)
+    best = means.idxmin()
+    runs = load_results(part=f"fold{fold_number}")
+    if runs:
+        means.loc["graph network"] = pd.Series({s: part_scores(runs, s)["mape"] for s in SPLITS})
+    return {
+        "fold": fold_number,
+        "mape": {str(k): plain(v) for k, v in means.round(4).to_dict("index").items()},
+        "best_baseline": best.to_dict(),
+        "layer_sum_rows": f"at most {SUMMED_ROWS} per split",
+        **provenance(),
+    }
 
 
-def report(fold_number: int, ledger: Ledger, out: Path) -> None:
-    """Writes the summary and the plot and prints a table."""
-    table = pd.DataFrame(ledger.rows).astype({"mape": float})
-    table["name"] = table["predictor"] + table["features"].map(
-        lambda f: "" if f == NO_FEATURES else f" {f}"
-    )
-    means = table.pivot_table(index="name", columns="split", values="mape", sort=False)
-    network = network_scores(fold_number)
-    if network:
-        means.loc["graph network"] = pd.Series(network)
-    print(means.map(lambda v: f"{v:.1%}").to_string())
-    best = means.drop(index="graph network", errors="ignore").idxmin()
-    write_json(
-        out.with_suffix(".json"),
-        {
-            "fold": fold_number,
-            "mape": {str(k): v for k, v in means.round(4).to_dict("index").items()},
-            "best_baseline": best.to_dict(),
-            "layer_sum_rows": f"at most {SUMMED_ROWS} per split",
-            **facts(),
-        },
-    )
-    shown = [s for s in ("unseen-architecture", "unseen-device", "unseen-both") if s in means]
+def table(result: Result) -> str:
+    """Mean error of every predictor on every part of a fold."""
+    splits = list(dict.fromkeys(s for errors in result["mape"].values() for s in errors))
+    lines = [
+        (name, *(f"{errors[s]:.1%}" if errors.get(s) is not None else "" for s in splits))
+        for name, errors in result["mape"].items()
+    ]
+    head = ("predictor and features", *(split.replace("-", " ") for split in splits))
+    return markdown.signed(result, markdown.grid(head, lines))
+
+
+@command(Option("--fold", type=int, default=1, choices=FOLDS), SEEDS, QUICK, OUT)
+def main(options: Options) -> None:
+    """Fits and scores, then writes summary and plot."""
+    name, folder = f"compare-fold{options.fold}", options.out or folder_of(options.quick)
+    ledger = run(options.fold, options.seeds, options.quick, folder / f"{name}.csv")
+    result = found(options.fold, ledger)
+    print(table(result))
+    write_result(name, result, folder)
+    errors = result["mape"]
     bars(
-        out.with_suffix(".png"),
-        [str(name) for name in means.index],
-        {split: means[split].clip(upper=3.0).tolist() for split in shown},
-        title=f"MAPE on held-out rows, joint fold {fold_number} (bars end at 300%)",
+        folder / f"{name}.png",
+        list(errors),
+        {s: [min(line.get(s) or 0.0, 3.0) for line in errors.values()] for s in SPLITS[1:]},
+        title=f"MAPE on held-out rows, joint fold {options.fold} (bars end at 300%)",
         unit="MAPE",
         logarithmic=True,
     )
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fold", type=int, default=1, choices=range(5))
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="few rows, a smoke test")
-    parser.add_argument("--out", type=Path, help="name of the result files, without suffix")
-    args = parser.parse_args()
-    name = f"compare-fold{args.fold}{'-quick' if args.quick else ''}"
-    out = args.out or RESULTS / name
-    report(args.fold, run(args.fold, args.seeds, args.quick, out), out)
 
 
 if __name__ == "__main__":

@@ -9,21 +9,20 @@ repeats.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from experiments.calibration_curve import REPEATS, curve, show
-from experiments.calibration_points import Point, points_of
-from experiments.provenance import provenance, write_result
+from experiments.calibration.curve import REPEATS, curve, curve_table
+from experiments.calibration.points import Point, points_of
+from experiments.shared import markdown
+from experiments.shared.command import WEIGHTS, WRITE, Option, Options, command
+from experiments.shared.results import EXPERIMENTS, Result, provenance, write_result
 from prenet_gnn.data.records import read_records
-from prenet_gnn.errors import PreNetError
 
-RECORDS = Path(__file__).parent / "records" / "cpu-models.jsonl.gz"
+RECORDS = EXPERIMENTS / "records" / "cpu-models.jsonl.gz"
 
 
 def summary(points: Sequence[Point]) -> dict[str, float]:
@@ -39,34 +38,40 @@ def summary(points: Sequence[Point]) -> dict[str, float]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def table(result: Result) -> str:
+    """Errors before and after calibration."""
+    text = (
+        "{rows} measurements of {models} models, uncorrected: mean error {mape:.1%}, median "
+        "{median:.1%}, predicted over measured {median_ratio:.2f} at the median."
+    )
+    return markdown.signed(result, text.format_map(result["before"]), curve_table(result["curve"]))
+
+
+@command(
+    Option("--records", type=Path, default=RECORDS),
+    WEIGHTS,
+    Option("--limit", type=int, help="take only so many records, drawn at random"),
+    Option("--repeats", type=int, default=REPEATS),
+    WRITE,
+)
+def main(options: Options) -> None:
     """Prints the errors and, with --write, keeps them."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--weights", type=Path, help="folder with weights; default: the shipped")
-    parser.add_argument("--limit", type=int, help="take only so many records, drawn at random")
-    parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--write", action="store_true", help="keep the result")
-    arguments = parser.parse_args(argv)
     from prenet_gnn.predictor.loading import load_predictor
 
-    try:
-        records = [r for r in read_records(arguments.records) if r.seconds is not None]
-        if arguments.limit is not None and arguments.limit < len(records):
-            records = random.Random(0).sample(records, arguments.limit)
-        points = points_of(records, load_predictor(arguments.weights))
-    except PreNetError as error:
-        print(f"cpu_error: {error}", file=sys.stderr)
-        return 1
-    before = summary(points)
-    print(", ".join(f"{name} {value:.3g}" for name, value in before.items()))
-    steps = curve(points, repeats=arguments.repeats)
-    show("mean absolute percentage error by number of measurements", steps)
-    if arguments.write:
-        facts = provenance("python -m experiments.cpu_error", repeats=arguments.repeats, seed=0)
-        write_result("cpu_error", {**facts, "before": before, "curve": [asdict(s) for s in steps]})
-    return 0
+    records = [r for r in read_records(options.records) if r.seconds is not None]
+    if options.limit is not None and options.limit < len(records):
+        records = random.Random(0).sample(records, options.limit)
+    points = points_of(records, load_predictor(options.weights))
+    steps = curve(points, repeats=options.repeats)
+    result = {
+        **provenance("python -m experiments.cpu_error", repeats=options.repeats, seed=0),
+        "before": summary(points),
+        "curve": [asdict(step) for step in steps],
+    }
+    print(table(result))
+    if options.write:
+        write_result("cpu_error", result)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

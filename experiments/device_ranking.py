@@ -11,23 +11,21 @@ in `experiments.accuracy`. Only figures over groups are written, no measured row
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.memory_verdict import training_graph
-from experiments.provenance import provenance, write_result
+from experiments.shared import markdown
+from experiments.shared.command import SEED, Option, Options, command
+from experiments.shared.graphs import cached_graph
+from experiments.shared.results import Result, provenance, write_result
 from prenet_gnn import load_predictor
 from prenet_gnn.catalogue.devices import get_hardware
-from prenet_gnn.data.graphs import load_graph
 from prenet_gnn.data.keys import graph_requests
 from prenet_gnn.data.tables import find_data_dir, read_measurements, training_rows
-from prenet_gnn.encoding.attention import eager_attention
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.training.encoding import base_key
 from prenet_gnn.training.rows import workload_of
 from tracing import TraceError
 
@@ -56,13 +54,8 @@ def predicted(rows: pd.DataFrame) -> pd.DataFrame:
     parts, missing = [], 0
     for (key, batch_size), part in rows.groupby(["key", "batch_size"]):
         try:
-            if key.mode == "train":
-                graph = training_graph(key)
-            else:
-                graph = load_graph(base_key(key))
-                graph = eager_attention(graph) if key.attention == "eager" else graph
             answers = predictor.predict_many(
-                graph.with_batch_size(int(batch_size)),
+                cached_graph(key).with_batch_size(int(batch_size)),
                 list(part["device"]),
                 [workload_of(row) for row in part.itertuples()],
             )
@@ -79,12 +72,8 @@ def judge(rows: pd.DataFrame) -> list[dict[str, Any]]:
     devices = {name: get_hardware(name) for name in rows["device"].unique()}
     times = {
         "predicted": rows["predicted_s"],
-        "peak arithmetic": pd.Series(
-            [
-                1 / devices[d].peak_flops_per_s(p)
-                for d, p in zip(rows["device"], rows["precision"], strict=True)
-            ],
-            index=rows.index,
+        "peak arithmetic": rows.apply(
+            lambda row: 1 / devices[row["device"]].peak_flops_per_s(row["precision"]), axis=1
         ),
         "memory bandwidth": rows["device"].map(lambda d: 1 / devices[d].memory_bytes_per_s),
     }
@@ -122,26 +111,35 @@ def _figures(measured: pd.Series, guessed: pd.Series) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def table(result: Result) -> str:
+    """Figures by mode and way to put devices into order."""
+    columns = {
+        "mode": "{mode}",
+        "order by": "{order}",
+        "groups": "{groups}",
+        "devices": "{devices}",
+        "Spearman, mean": "{spearman_mean:.3f}",
+        "pairs in order": "{pairs_right:.1%}",
+        "regret, mean": "{regret_mean:.1%}",
+    }
+    return markdown.table(result["rows"], columns)
+
+
+@command(
+    Option("--models", type=int, default=1000, help="at most so many, drawn"),
+    SEED,
+)
+def main(options: Options) -> None:
     """Prints and saves the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", type=int, default=1000, help="at most so many, drawn")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
     frame = read_measurements(find_data_dir(None))
-    found = judge(predicted(groups(frame, options.models, options.seed)))
-    table = pd.DataFrame(found)
-    print(table.to_string(index=False))
-    command = f"python -m experiments.device_ranking --models {options.models}"
-    path = write_result(
-        "device_ranking",
-        {
-            **provenance(command, seed=options.seed, smallest_group=SMALLEST_GROUP),
-            "note": "the shipped weights have seen these rows",
-            "rows": found,
-        },
-    )
-    table.round(4).to_csv(path.with_suffix(".csv"), index=False)
+    result = {
+        **provenance(seed=options.seed, smallest_group=SMALLEST_GROUP),
+        "note": "the shipped weights have seen these rows",
+        "rows": judge(predicted(groups(frame, options.models, options.seed))),
+    }
+    print(table(result))
+    path = write_result("device_ranking", result)
+    pd.DataFrame(result["rows"]).round(4).to_csv(path.with_suffix(".csv"), index=False)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ stay out of this repository.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
+from experiments.shared.command import Options, command
 from prenet_gnn.errors import PreNetError
 
 if TYPE_CHECKING:
@@ -83,19 +83,15 @@ def limits(rows: Rows) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def main() -> int:
+@command()
+def main(_: Options) -> None:
     """Prints the table."""
     from prenet_gnn.training.prepare import prepare_rows
 
-    try:
-        table = limits(prepare_rows(None))
-    except PreNetError as error_:
-        print(f"early_fp64: {error_}", file=sys.stderr)
-        return 1
+    table = limits(prepare_rows(None))
     print(table.round(3).to_string(index=False))
     print("mean", table[list(LIMITS)].mean().round(3).to_dict())
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -9,30 +9,30 @@ mean on the same held-out rows. Folds with one seed are left out. Writes `result
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments import study_tables
-from experiments.accuracy import PREDICTED, plain
-from experiments.provenance import RESULTS, provenance, write_result
+from experiments.accuracy import PREDICTED
+from experiments.shared import markdown
+from experiments.shared.averages import grouped, over_folds
+from experiments.shared.command import WRITE, Option, Options, command
+from experiments.shared.results import RESULTS, Result, plain, provenance, write_result
 from prenet_gnn.training.metrics import summary
 
 FOLDER = re.compile(r"accuracy-fold(\d)-seed(\d)$")
-KEPT = ("rows", "mape", "median_ape", "p90_ape", "bias")
+SCORES = ("mape", "median_ape", "p90_ape", "bias")
+OF_ONE = ("mape_of_one", "mape_of_one_sd")
 
 
 def found_runs(folder: Path) -> dict[int, list[Path]]:
     """Files of predictions by fold, one for each seed."""
-    runs: dict[int, list[Path]] = {}
-    for path in sorted(folder.glob(f"accuracy-fold*-seed*/{PREDICTED}")):
-        match = FOLDER.search(path.parent.name)
-        if match:
-            runs.setdefault(int(match[1]), []).append(path)
-    return {fold: paths for fold, paths in runs.items() if len(paths) > 1}
+    paths = sorted(folder.glob(f"accuracy-fold*-seed*/{PREDICTED}"))
+    named = [(match, path) for path in paths if (match := FOLDER.search(path.parent.name))]
+    runs = grouped(named, lambda pair: int(pair[0][1]))
+    return {fold: [path for _, path in some] for fold, some in runs.items() if len(some) > 1}
 
 
 def mean_of(parts: list[np.ndarray]) -> np.ndarray:
@@ -47,7 +47,7 @@ def score(true: np.ndarray, parts: list[np.ndarray]) -> dict[str, Any]:
     alone = [summary(true, part).mape for part in parts]
     return {
         "networks": len(parts),
-        **{name: together[name] for name in KEPT},
+        **{name: together[name] for name in ("rows", *SCORES)},
         "mape_of_one": float(np.mean(alone)),
         "mape_of_one_sd": float(np.std(alone, ddof=1)),
     }
@@ -69,56 +69,43 @@ def study(folder: Path) -> list[dict[str, Any]]:
     for number, paths in runs.items():
         tables = [np.load(path, allow_pickle=False) for path in paths]
         for split, chosen in joint_fold(rows.frame, number).test.items():
-            parts = [table[split] for table in tables]
+            parts = [found[split] for found in tables]
             lines.append({"fold": number, "split": split, **score(rows.seconds[chosen], parts)})
     return lines
 
 
 def merged(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means over folds by split, weighted by rows."""
-    found = []
-    for split in dict.fromkeys(line["split"] for line in lines):
-        parts = [line for line in lines if line["split"] == split]
-        weights = np.array([part["rows"] for part in parts], dtype=float)
-        line: dict[str, Any] = {"split": split, "networks": parts[0]["networks"]}
-        line["rows"] = int(weights.sum())
-        for name in ("mape", "median_ape", "p90_ape", "bias", "mape_of_one", "mape_of_one_sd"):
-            line[name] = float(np.average([part[name] for part in parts], weights=weights))
-        found.append(line)
-    return found
-
-
-def table(lines: list[dict[str, Any]]) -> str:
-    """The table of `docs/accuracy.md`."""
-    head = ("held out", "rows", "networks", "MAPE of one", "of the mean", "median", "p90", "bias")
-    rows = [
-        (
-            line["split"].replace("-", " "),
-            str(line["rows"]),
-            str(line["networks"]),
-            f"{line['mape_of_one']:.1%} ± {line['mape_of_one_sd']:.1%}",
-            f"**{line['mape']:.1%}**",
-            f"{line['median_ape']:.1%}",
-            f"{line['p90_ape']:.1%}",
-            f"{line['bias']:+.1%}",
-        )
-        for line in lines
+    """Means over folds by split."""
+    return [
+        {"split": split, "networks": parts[0]["networks"], **over_folds(parts, (*SCORES, *OF_ONE))}
+        for split, parts in grouped(lines, lambda line: line["split"]).items()
     ]
-    return study_tables.table(head, rows)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=Path, default=RESULTS)
-    parser.add_argument("--write", action="store_true", help="write results/ensemble.json")
-    args = parser.parse_args()
-    lines = study(args.runs)
-    together = merged(lines)
-    print(table(together))
-    if args.write:
-        made = provenance("python -m experiments.ensemble")
-        write_result("ensemble", {"splits": together, "folds": lines, **made})
+def table(result: Result) -> str:
+    """Scores of the mean of several networks beside those of one."""
+    columns = {
+        "held out": markdown.spaced("split"),
+        "rows": "{rows}",
+        "networks": "{networks}",
+        "MAPE of one": "{mape_of_one:.1%} ± {mape_of_one_sd:.1%}",
+        "of the mean": "**{mape:.1%}**",
+        "median": "{median_ape:.1%}",
+        "p90": "{p90_ape:.1%}",
+        "bias": "{bias:+.1%}",
+    }
+    return markdown.signed(result, markdown.table(result["splits"], columns))
+
+
+@command(Option("--runs", type=Path, default=RESULTS), WRITE)
+def main(options: Options) -> None:
+    """Scores the runs of a folder."""
+    lines = study(options.runs)
+    made = provenance("python -m experiments.ensemble")
+    result = {"splits": merged(lines), "folds": lines, **made}
+    print(table(result))
+    if options.write:
+        write_result("ensemble", result)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ are a reason to write them again; rebuilt code is none.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import itertools
 import json
@@ -21,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments.shared.command import Option, Options, command
 from prenet_gnn import Workload, load_predictor
 from tracing import BATCH_MARKER, OpGraph, trace, zoo
 
@@ -238,21 +238,21 @@ def _renamed(path: Path, count: int) -> Iterator[str]:
             yield json.dumps(record) + "\n"
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write down what is predicted now")
-    parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="largest difference")
-    args = parser.parse_args()
-    if args.write:
+@command(
+    Option("--write", action="store_true", help="write down what is predicted now"),
+    Option("--tolerance", type=float, default=TOLERANCE, help="largest difference"),
+)
+def main(options: Options) -> None:
+    """Compares, or writes down."""
+    if options.write:
         write()
         return
     found = compute()
     worst, where = compare(found)
     count = len(found["predictions"])
     print(f"{count} predictions: largest relative difference {worst:.2g} at {where}")
-    if worst > args.tolerance:
-        raise SystemExit(f"golden: more than {args.tolerance:g}")
+    if worst > options.tolerance:
+        raise SystemExit(f"golden: more than {options.tolerance:g}")
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ with the same folder to go on. Two files come out, `models.jsonl` and `layers.js
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prenet_gnn.errors import PreNetError
+from experiments.shared.command import Option, Options, command
 from prenet_gnn.measuring import SweepSummary, supervised_sweep
 
 # Files are meant to travel; larger ones are refused by many tools
@@ -64,35 +63,25 @@ def run_parts(
     return summaries
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder for the records")
-    parser.add_argument("--minutes", type=float, default=9.0, help="time limit of all parts")
-    parser.add_argument("--device", help="cuda, cuda:1, cpu; default: cuda, with --small cpu")
-    parser.add_argument("--small", action="store_true", help="a few points, on any device")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the sweep; status 1 when it cannot start or a file grew too large to pass on."""
-    arguments = _arguments(argv)
-    device = arguments.device or ("cpu" if arguments.small else "cuda")
-    parts = SMALL if arguments.small else FULL
-    try:
-        run_parts(parts, arguments.out, arguments.minutes, device, not arguments.quiet)
-    except PreNetError as error:
-        print(f"gpu_sweep: {error}", file=sys.stderr)
-        return 1
-    status = 0
-    for path in sorted(arguments.out.glob("*.jsonl")):
-        size = path.stat().st_size
+@command(
+    Option("--out", type=Path, required=True, help="folder for the records"),
+    Option("--minutes", type=float, default=9.0, help="time limit of all parts"),
+    Option("--device", help="cuda, cuda:1, cpu; default: cuda, with --small cpu"),
+    Option("--small", action="store_true", help="a few points, on any device"),
+    Option("--quiet", action="store_true", help="no progress bar"),
+)
+def main(options: Options) -> None:
+    """Runs the sweep; an error when it cannot start or a file grew too large to pass on."""
+    device = options.device or ("cpu" if options.small else "cuda")
+    parts = SMALL if options.small else FULL
+    run_parts(parts, options.out, options.minutes, device, not options.quiet)
+    sizes = {path: path.stat().st_size for path in sorted(options.out.glob("*.jsonl"))}
+    for path, size in sizes.items():
         print(f"{path}: {size / 1e6:.1f} MB")
-        if size > MAX_FILE_BYTES:
-            print(f"gpu_sweep: {path} is above {MAX_FILE_BYTES / 1e6:.0f} MB", file=sys.stderr)
-            status = 1
-    return status
+    large = [str(path) for path, size in sizes.items() if size > MAX_FILE_BYTES]
+    if large:
+        raise SystemExit(f"gpu_sweep: above {MAX_FILE_BYTES / 1e6:.0f} MB: {', '.join(large)}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

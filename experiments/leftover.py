@@ -11,8 +11,6 @@ written: it comes close to the measured rows, which stay out of this repository.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from experiments.shared.command import FOLDS, Option, Options, command
 from prenet_gnn.errors import PreNetError
 
 if TYPE_CHECKING:
@@ -107,30 +106,21 @@ def leftover(rows: Rows, places: np.ndarray, fitted: Fitted, name: str) -> pd.Da
     return numbers.join(table["models"].nunique()).reset_index()
 
 
-def main(argv: list[str] | None = None) -> int:
+@command(
+    Option("--fold", type=int, required=True, choices=FOLDS),
+    Option("--weights", type=Path, required=True),
+    Option("--calls", choices=sorted(CALLS), default="wide-depthwise"),
+)
+def main(options: Options) -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--fold", type=int, required=True)
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--calls", choices=sorted(CALLS), default="wide-depthwise")
-    arguments = parser.parse_args(argv)
-    from experiments.calibration_points import load_networks
-    from prenet_gnn.data.splits import joint_fold
-    from prenet_gnn.training.prepare import prepare_rows
+    from experiments.shared.networks import load_networks, rows_and_fold
 
-    try:
-        rows = prepare_rows(None)
-        fold = joint_fold(rows.frame, arguments.fold)
-        fitted = load_networks(arguments.weights, rows, fold)[0]
-        places = fold.test["unseen-architecture"]
-        table = leftover(rows, places, fitted, arguments.calls)
-    except PreNetError as error:
-        print(f"leftover: {error}", file=sys.stderr)
-        return 1
+    rows, fold = rows_and_fold(options.fold)
+    fitted = load_networks(options.weights, rows, fold)[0]
+    table = leftover(rows, fold.test["unseen-architecture"], fitted, options.calls)
     with pd.option_context("display.width", 200, "display.max_columns", 20):
         print(table.round(3).to_string(index=False))
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.memory_verdict import training_graph
-from experiments.provenance import provenance, write_result
+from experiments.shared import markdown
+from experiments.shared.command import Options, command
+from experiments.shared.graphs import cached_graph
+from experiments.shared.results import Result, plain, provenance, write_result
 from prenet_gnn import load_predictor
 from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.keys import graph_requests
@@ -32,8 +35,6 @@ DEVICES = 4
 # Kind of parallelism, with the number of micro-batches of a pipeline, as the file names give it.
 KIND = re.compile(r"-(dp|tp|pp)4(?:_(\d+))?\.json$")
 NAMES = {"dp": "data parallel", "pp": "pipeline, 1 micro-batch", "tp": "tensor parallel"}
-COLUMNS = ("method", "rows", "mape", "worst_ape", "bias", "mape_no_communication",
-           "rows_single_measured", "mape_parallel_part")  # fmt: skip
 
 
 def rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -43,13 +44,13 @@ def rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     chosen["key"] = graph_requests(chosen)
     single = frame[(frame["n_gpus"] == 1) & (frame["mode"] == "train")]
     for key, part in chosen.groupby("key"):
-        whole = training_graph(key)
+        whole = cached_graph(key)
         for row in part.itertuples():
             found = KIND.search(row.source_file)
             if found is None:
                 continue
-            kind = found[1]
-            size = int(row.batch_size) // (DEVICES if kind == "dp" else 1)
+            node = Node(found[1], int(found[2] or 1))
+            size = int(row.batch_size) // (DEVICES if node.kind == "dp" else 1)
             graph = whole.with_batch_size(size)
             workload = Workload(
                 precision=row.precision,
@@ -64,39 +65,42 @@ def rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 & (single["batch_size"] == size)
                 & (single["seq_len"] == row.seq_len)
             ]["step_s"]
-            alone = float(measured.median()) if len(measured) else None
-            micro = int(found[2] or 1)
+            alone = float(measured.median()) if len(measured) else np.nan
+            exchange = node.exchange(graph, p, row.device)
             yield {
-                "method": NAMES[kind],
-                "ratio": _whole(kind, micro, graph, p, row.device) / row.step_s,
-                "ratio_no_communication": _ideal(kind, micro, p.seconds) / row.step_s,
-                "ratio_parallel": None
-                if alone is None
-                else _whole(kind, micro, graph, p, row.device, alone) / row.step_s,
+                "method": NAMES[node.kind],
+                "ratio": (node.ideal(p.seconds) + exchange) / row.step_s,
+                "ratio_no_communication": node.ideal(p.seconds) / row.step_s,
+                "ratio_parallel": (node.ideal(alone) + exchange) / row.step_s,
             }
 
 
-def _whole(
-    kind: str,
-    micro: int,
-    graph: OpGraph,
-    p: Prediction,
-    device: str,
-    alone_s: float | None = None,
-) -> float:
-    """Time of the node; `alone_s` takes the place of the predicted time of one device."""
-    seconds = p.seconds if alone_s is None else alone_s
-    if kind == "dp":
-        return seconds + data_parallel(graph, p, get_hardware(device), DEVICES).exposed_s
-    return _ideal(kind, micro, seconds)
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A way to share work among the devices of a node.
 
+    Attributes:
+        kind: `dp`, `pp` or `tp`.
+        micro: Micro-batches of a pipeline.
+    """
 
-def _ideal(kind: str, micro: int, seconds: float) -> float:
-    """Time of the node if devices exchanged data in no time."""
-    if kind == "dp":
-        return seconds
-    # Tensor parallel is not modelled: the figure is that of perfect division.
-    return seconds / DEVICES if kind == "tp" else pipeline_s(seconds, DEVICES, micro)
+    kind: str
+    micro: int = 1
+
+    def ideal(self, seconds: float) -> float:
+        """Time of the node if devices exchanged data in no time."""
+        if self.kind == "dp":
+            return seconds
+        # Tensor parallel is not modelled: the figure is that of perfect division.
+        if self.kind == "tp":
+            return seconds / DEVICES
+        return pipeline_s(seconds, DEVICES, self.micro)
+
+    def exchange(self, graph: OpGraph, p: Prediction, device: str) -> float:
+        """Time that the exchange of data adds."""
+        if self.kind != "dp":
+            return 0.0
+        return data_parallel(graph, p, get_hardware(device), DEVICES).exposed_s
 
 
 def summary(found: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +108,7 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for method, part in found.groupby("method"):
         error = part["ratio"] - 1
-        parallel = part["ratio_parallel"].dropna().astype(float) - 1
+        parallel = part["ratio_parallel"].dropna() - 1
         lines.append(
             {
                 "method": method,
@@ -117,29 +121,37 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
                 "mape_parallel_part": float(parallel.abs().mean()) if len(parallel) else None,
             }
         )
-    return pd.DataFrame(lines, columns=COLUMNS)
+    return pd.DataFrame(lines)
 
 
-def main() -> None:
+def table(result: Result) -> str:
+    """Errors by method."""
+    columns = {
+        "method": "{method}",
+        "rows": "{rows}",
+        "MAPE": "{mape:.1%}",
+        "worst": "{worst_ape:.1%}",
+        "with one device measured": "{rows_single_measured}",
+        "MAPE of the parallel part": lambda row: (
+            "-" if row["mape_parallel_part"] is None else f"{row['mape_parallel_part']:.1%}"
+        ),
+    }
+    return markdown.table(result["rows"], columns)
+
+
+@command()
+def main(_: Options) -> None:
     """Prints and saves the table."""
-    found = pd.DataFrame(list(rows(read_measurements(find_data_dir(None)))))
-    table = summary(found)
-    print(table.to_string(index=False))
+    found = summary(pd.DataFrame(list(rows(read_measurements(find_data_dir(None))))))
     note = (
         "Tensor parallel is not modelled: perfect division by 4 stands for it. The weights have "
         "seen single-device rows of these models; no row of several devices is fitted."
     )
-    lines = [
-        {name: None if value != value else value for name, value in line.items()}
-        for line in table.to_dict("records")
-    ]
-    values = {
-        **provenance("python -m experiments.multi_gpu", devices=DEVICES),
-        "note": note,
-        "rows": lines,
-    }
-    path = write_result("multi_gpu", values)
-    table.round(4).to_csv(path.with_suffix(".csv"), index=False)
+    lines = [plain(line) for line in found.to_dict("records")]
+    result = {**provenance(devices=DEVICES), "note": note, "rows": lines}
+    print(table(result))
+    path = write_result("multi_gpu", result)
+    found.round(4).to_csv(path.with_suffix(".csv"), index=False)
 
 
 if __name__ == "__main__":

@@ -10,15 +10,17 @@ row is written, only figures over groups of rows.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.provenance import RESULTS, provenance, write_result
-from prenet_gnn.training.config import SHIPPED
+from experiments.ensemble import mean_of
+from experiments.shared import markdown
+from experiments.shared.command import QUICK, Option, Options, command
+from experiments.shared.networks import operators_of
+from experiments.shared.results import Result, folder_of, provenance, write_result
 
 if TYPE_CHECKING:
     from prenet_gnn.training.rows import Rows
@@ -29,22 +31,15 @@ KEY = ["gpu", "task", "model", "seq_len", "batch_size", "compiled"]
 CHANGES = ("train.epochs=30", "train.rows_per_epoch=3000")
 
 
-def operators_of(devices: set[str]) -> Rows:
-    """Operators timed alone on some devices."""
-    from prenet_gnn.training.prepare import prepare_operators
-
-    operators = prepare_operators(None)
-    return operators.only(np.flatnonzero(operators.frame["device"].isin(devices).to_numpy()))
-
-
 def predict(rows: Rows, seed: int, changes: tuple[str, ...], folder: Path) -> pd.DataFrame:
     """Test rows with the prediction of a network that has seen NeuSight's training devices only."""
     from prenet_gnn.data.splits import neusight
+    from prenet_gnn.data.tables import device_name
     from prenet_gnn.training.config import load_config
     from prenet_gnn.training.fit import fit, predict_rows
 
     split = neusight(rows.frame)
-    settings = load_config(SHIPPED, list(changes), seed)
+    settings = load_config(None, list(changes), seed)
     devices = set(rows.frame["device"].iloc[split.train])
     fitted = fit(
         rows,
@@ -52,14 +47,13 @@ def predict(rows: Rows, seed: int, changes: tuple[str, ...], folder: Path) -> pd
         np.zeros(0, dtype=np.int64),
         settings.general(),
         settings.train,
-        operators=operators_of(devices),
+        operators=operators_of(lambda gpu: device_name(gpu) in devices),
         folder=folder / f"seed-{seed}",
         report=lambda epoch, figures: print(epoch, figures, flush=True),
     )
     (test,) = split.test.values()
-    table = rows.frame.iloc[test].reset_index(drop=True)
-    table["task"] = table["mode"]
-    return table.assign(ours_s=predict_rows(fitted, rows, test))
+    found = rows.frame.iloc[test].reset_index(drop=True)
+    return found.assign(task=found["mode"], ours_s=predict_rows(fitted, rows, test))
 
 
 def beside_peers(table: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
@@ -101,39 +95,46 @@ def summary(long: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one short fit, a smoke test")
-    parser.add_argument("--folder", type=Path, default=RESULTS / "neusight")
-    args = parser.parse_args()
+def table(result: Result) -> str:
+    """Errors of the mean of the networks beside those of other predictors."""
+    columns = {
+        "device": "{gpu}",
+        "task": "{task}",
+        "method": "{method}",
+        "rows": "{rows}",
+        "MAPE": "{mape:.1%}",
+        "median": "{median:.1%}",
+        "bias": "{bias:+.1%}",
+    }
+    return markdown.signed(result, markdown.table(result["ensemble"], columns))
+
+
+@command(
+    Option("--seeds", type=int, default=3),
+    QUICK,
+    Option("--folder", type=Path, help="keeps the state of the fits"),
+)
+def main(options: Options) -> None:
+    """Fits once for every seed and compares."""
     from prenet_gnn.data.tables import find_data_dir
     from prenet_gnn.training.prepare import prepare_rows
 
-    rows = prepare_rows(None)
+    rows, out = prepare_rows(None), folder_of(options.quick)
     peers = pd.read_csv(find_data_dir(None) / PEERS)
-    changes = ("train.epochs=1", "train.rows_per_epoch=100") if args.quick else CHANGES
-    tables = [
-        predict(rows, seed, changes, args.folder) for seed in range(1 if args.quick else args.seeds)
-    ]
-    runs = [summary(beside_peers(table, peers)) for table in tables]
-    logs = np.mean([np.log(table["ours_s"]) for table in tables], axis=0)
-    together = tables[0].assign(ours_s=np.exp(logs))
-    rows_of = summary(beside_peers(together, peers))
-    for row in rows_of:
-        print(f"{row['gpu']:<26}{row['task']:<7}{row['method']:<12}{row['rows']:>4}"
-              f"{row['mape']:>8.1%}{row['median']:>8.1%}{row['bias']:>+8.1%}")  # fmt: skip
-    if args.quick:
-        return
-    write_result(
-        "neusight",
-        {
-            **provenance("python -m experiments.neusight", seeds=args.seeds, changes=list(changes)),
-            "ensemble": rows_of,
-            "single": [[row for row in run if row["method"] == "ours"] for run in runs],
-        },
-    )
+    changes, seeds = CHANGES, options.seeds
+    if options.quick:
+        changes, seeds = ("train.epochs=1", "train.rows_per_epoch=100"), 1
+    folder = options.folder or out / "neusight"
+    tables = [predict(rows, seed, changes, folder) for seed in range(seeds)]
+    runs = [summary(beside_peers(found, peers)) for found in tables]
+    together = tables[0].assign(ours_s=mean_of([found["ours_s"] for found in tables]))
+    result = {
+        **provenance("python -m experiments.neusight", seeds=seeds, changes=list(changes)),
+        "ensemble": summary(beside_peers(together, peers)),
+        "single": [[row for row in run if row["method"] == "ours"] for run in runs],
+    }
+    print(table(result))
+    write_result("neusight", result, out)
 
 
 if __name__ == "__main__":

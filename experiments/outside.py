@@ -12,7 +12,6 @@ tried on folds that had no part in them.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from experiments.provenance import RESULTS, provenance, write_result
+from experiments.shared import markdown
+from experiments.shared.command import QUICK, Option, Options, command
+from experiments.shared.results import RESULTS, Result, folder_of, provenance, write_result
 from prenet_gnn.data.splits import TEST_KINDS
 from prenet_gnn.predictor.outside import ZONES, zone_of
 
@@ -33,6 +34,10 @@ LARGE = 0.2
 # Share of the errors that an interval of 90% shall hold. On new devices a little more: devices are
 # few, and a width that held 90% of those it was taken from holds 87% of the next.
 LEVEL, LEVEL_OF_NEW = 0.9, 0.92
+# Names of warnings, as columns and in the table.
+WARNINGS = {"warned": "any", "new_device": "device", "format": "number format", "graph": "network"}
+# The score of a warning where it is not the warning itself.
+SCORED = {"warned": "score", "graph": "distance"}
 # Distances beyond this say no more.
 FARTHEST = 2.0
 FEWEST_ROWS = 30
@@ -52,11 +57,12 @@ def auroc(score: np.ndarray, large: np.ndarray) -> float | None:
 def errors(folder: Path, limit: int | None = None) -> pd.DataFrame:
     """Held-out rows of all folds that have a network: error, warnings and score of each."""
     from prenet_gnn.training.prepare import prepare_rows
+    from prenet_gnn.training.run import member_folder
 
     runs = [
         path
         for path in sorted(folder.glob("accuracy-fold[0-9]-seed[0-9]"))
-        if (path / "last.ckpt").is_file() and path.with_suffix(".json").is_file()
+        if member_folder(path, 0).is_dir() and path.with_suffix(".json").is_file()
     ]
     if not runs:
         raise SystemExit(
@@ -67,7 +73,7 @@ def errors(folder: Path, limit: int | None = None) -> pd.DataFrame:
 
 
 def _of_fold(rows: Rows, run: Path, limit: int | None) -> pd.DataFrame:
-    from experiments.calibration_points import load_networks
+    from experiments.shared.networks import load_networks
     from prenet_gnn.catalogue.devices import get_hardware
     from prenet_gnn.data.splits import joint_fold
     from prenet_gnn.encoding.device import format_of
@@ -129,8 +135,8 @@ def separation(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         if part.empty:
             continue
         large = (part["log"].abs() > LARGE).to_numpy()
-        for warning in ("warned", "new_device", "format", "graph"):
-            score = part["score" if warning == "warned" else _column(warning)].to_numpy(float)
+        for warning in WARNINGS:
+            score = part[SCORED.get(warning, warning)].to_numpy(float)
             warned = part[warning].to_numpy()
             yield {
                 "split": split,
@@ -141,10 +147,6 @@ def separation(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 "with": _errors(part["log"].to_numpy()[warned]),
                 "without": _errors(part["log"].to_numpy()[~warned]),
             }
-
-
-def _column(warning: str) -> str:
-    return "distance" if warning == "graph" else warning
 
 
 def _rounded(value: float | None) -> float | None:
@@ -198,47 +200,50 @@ def coverage(table: pd.DataFrame) -> list[dict[str, Any]]:
     for split in TEST_KINDS:
         for zone in (*ZONES, "all"):
             part = tried[(tried["split"] == split) & ((tried["zone"] == zone) | (zone == "all"))]
-            if part.empty:
-                continue
-            lines.append(
-                {
-                    "split": split,
-                    "zone": zone,
-                    "rows": len(part),
-                    "coverage": round(float(part["held"].mean()), 4),
-                    "half_width": round(float(part["width"].median()), 4),
-                }
-            )
+            if len(part):
+                held_rows, width = float(part["held"].mean()), float(part["width"].median())
+                figures = {"coverage": round(held_rows, 4), "half_width": round(width, 4)}
+                lines.append({"split": split, "zone": zone, "rows": len(part), **figures})
     return lines
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=Path, default=RESULTS, help="where the networks lie")
-    parser.add_argument("--quick", action="store_true", help="few rows of every split, no file")
-    args = parser.parse_args()
-    table = with_warnings(errors(args.runs, 50 if args.quick else None))
-    rows = list(separation(table))
-    for row in rows:
-        sides = [
-            f"{row[side]['rows']:>6} rows {row[side].get('median', float('nan')):>7.1%}"
-            for side in ("with", "without")
-        ]
-        print(f"{row['split']:<20} {row['warning']:<11} {row['share']:>6.1%} warned, median error "
-              f"with {sides[0]}, without {sides[1]}, AUROC {row['auroc']}")  # fmt: skip
-    covered = coverage(table) if table["fold"].nunique() > 1 else []
-    for row in covered:
-        print(f"{row['split']:<20} {row['zone']:<8} {row['rows']:>6} rows {row['coverage']:.1%} "
-              f"within +-{row['half_width']:.2f}")  # fmt: skip
-    widths = half_widths(table)
-    print(widths)
-    if args.quick:
-        return
-    facts = provenance(
-        "python -m experiments.outside --runs FOLDER", runs=sorted(table["run"].unique())
-    )
-    write_result("outside", {**facts, "separation": rows, "coverage": covered, "intervals": widths})
+def table(result: Result) -> str:
+    """Errors with and without a warning over all parts, and what intervals cover by part."""
+    error = "{0[median]:.1%} / {0[mape]:.1%} / {0[over_20]:.0%}".format
+    separated = {
+        "warning of": lambda row: WARNINGS.get(row["warning"], row["warning"]),
+        "warned": "{share:.0%}",
+        "median / MAPE / over 20% with": lambda row: error(row["with"]),
+        "without": lambda row: error(row["without"]),
+        "AUROC of the score": lambda row: "" if row["auroc"] is None else f"{row['auroc']:.2f}",
+    }
+    covered = {
+        "held out": markdown.spaced("split"),
+        "rows": "{rows}",
+        "half-width": "±{half_width:.2f}",
+        "coverage of 90% intervals": "{coverage:.1%}",
+    }
+    overall = [row for row in result["separation"] if row["split"] == "all"]
+    by_part = [row for row in result["coverage"] if row["zone"] == "all"]
+    tables = markdown.table(overall, separated), markdown.table(by_part, covered)
+    return markdown.signed(result, *tables)
+
+
+@command(Option("--runs", type=Path, default=RESULTS, help="where the networks lie"), QUICK)
+def main(options: Options) -> None:
+    """Predicts held-out rows and compares those with a warning to those without."""
+    found = with_warnings(errors(options.runs, 50 if options.quick else None))
+    result = {
+        **provenance(
+            "python -m experiments.outside --runs FOLDER", runs=sorted(found["run"].unique())
+        ),
+        "separation": list(separation(found)),
+        "coverage": coverage(found) if found["fold"].nunique() > 1 else [],
+        "intervals": half_widths(found),
+    }
+    print(table(result))
+    print(result["intervals"])
+    write_result("outside", result, folder_of(options.quick))
 
 
 if __name__ == "__main__":

@@ -9,16 +9,16 @@ that were measured beside them. Failed points (status `error` or `crash`) are le
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.shared.command import Option, Options, command
 from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.records import MeasuredRecord, read_records, write_gzip
-from prenet_gnn.errors import PreNetError
+
+FINISHED = ("ok", "oom")
 
 
 def packed(
@@ -28,33 +28,28 @@ def packed(
     if hardware is not None:
         name = get_hardware(hardware).name
         records = [dataclasses.replace(r, hardware=name, hardware_entry=None) for r in records]
-    last = {record.key: record for record in records if record.status in ("ok", "oom")}
+    last = {record.key: record for record in records if record.status in FINISHED}
     ordered = sorted(last.values(), key=lambda r: (r.model, r.batch_size, r.mode, r.key))
     return [dataclasses.replace(r, samples_s=r.samples_s[:samples]) for r in ordered]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command(
+    Option("source", type=Path, nargs="+", help=".jsonl files of `prenet measure`"),
+    Option("target", type=Path, help=".jsonl.gz file to write"),
+    Option("--samples", type=int, default=50, help="samples to keep per record"),
+    Option("--hardware", help="catalogue name of the device that was measured"),
+)
+def main(options: Options) -> None:
     """Packs one file and prints what it holds."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("source", type=Path, nargs="+", help=".jsonl files of `prenet measure`")
-    parser.add_argument("target", type=Path, help=".jsonl.gz file to write")
-    parser.add_argument("--samples", type=int, default=50, help="samples to keep per record")
-    parser.add_argument("--hardware", help="catalogue name of the device that was measured")
-    arguments = parser.parse_args(argv)
-    try:
-        records = [record for path in arguments.source for record in read_records(path)]
-        kept = packed(records, arguments.samples, arguments.hardware)
-    except PreNetError as error:
-        print(f"pack_records: {error}", file=sys.stderr)
-        return 1
-    size = write_gzip(arguments.target, kept)
+    records = [record for path in options.source for record in read_records(path)]
+    kept = packed(records, options.samples, options.hardware)
+    size = write_gzip(options.target, kept)
     counts = Counter(f"{r.model.partition(':')[0]} {r.mode}" for r in kept)
-    print(f"{arguments.target}: {len(kept)} records, {size / 1e6:.2f} MB, {dict(counts)}")
-    failed = Counter(r.status for r in records if r.status not in ("ok", "oom"))
+    print(f"{options.target}: {len(kept)} records, {size / 1e6:.2f} MB, {dict(counts)}")
+    failed = Counter(r.status for r in records if r.status not in FINISHED)
     if failed:
         print(f"left out: {dict(failed)}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,32 +9,29 @@ how long comparing all devices takes; puts in the tables of `experiments.multi_g
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
 import re
 import shlex
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.browser import find_browser, opened
-from experiments.provenance import RESULTS, provenance, write_result
-from experiments.readme import fill_output, fill_table
+from experiments import device_ranking, multi_gpu
+from experiments.shared import markdown
+from experiments.shared.browser import find_browser, opened
+from experiments.shared.command import Option, Options, command
+from experiments.shared.markdown import DOCS, fill_output
+from experiments.shared.results import Result, provenance, read_result, write_result
+from experiments.shared.timing import MODELS, cpu_s
+from experiments.writing.pages import put
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "plan_and_compare.md"
 IMAGE = DOCS / "images" / "report.png"
 REPEATS = 7
-MODELS = {
-    "resnet50": ("timm:resnet50", None, 64),
-    "bert-large": ("transformers:bert-large-uncased", 512, 16),
-    "llama-3-8b": ("transformers:llama-3-8b", 2048, 1),
-}
 SCREENSHOT_SIZE = (1180, 900)
 
 
@@ -79,7 +76,7 @@ def shared_traces() -> Iterator[None]:
         bulk.trace_request = original
 
 
-def speed(names: list[str]) -> list[dict[str, Any]]:
+def speed() -> list[dict[str, Any]]:
     """How long one model on all devices takes after its trace: first call, and the median of more.
 
     Seconds of this process, so that other load on the machine does not count.
@@ -88,75 +85,43 @@ def speed(names: list[str]) -> list[dict[str, Any]]:
     from tracing import BATCH_MARKER, trace, zoo
 
     found = []
-    for name in names:
-        spec, seq_len, batch_size = MODELS[name]
+    for spec, batch_size, seq_len in MODELS.values():
         predictor = load_predictor()
         model, args, kwargs = zoo.build(spec, batch_size=BATCH_MARKER, seq_len=seq_len)
         graph = trace(model, args, kwargs).with_batch_size(batch_size)
-        times = []
-        for _ in range(REPEATS):
-            start = time.process_time()
-            result = planner.compare(graph, predictor, Workload())
-            times.append(time.process_time() - start)
+        compare = partial(planner.compare, graph, predictor, Workload())
+        first, *again = [cpu_s(compare) for _ in range(REPEATS)]
         found.append(
             {
                 "model": spec,
                 "operators": len(graph.nodes),
-                "devices": len(result.devices),
-                "first_s": times[0],
-                "again_s": statistics.median(times[1:]),
+                "devices": len(compare().devices),
+                "first_s": first,
+                "again_s": statistics.median(again),
             }
         )
     found[0]["catalogue"] = len(list_hardware())
     return found
 
 
-def speed_table(rows: list[dict[str, Any]]) -> str:
+def speed_table(result: Result) -> str:
     """The speed figures in Markdown."""
-    lines = [
-        "| model | operators | devices | first call | further calls |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {r['model']} | {r['operators']} | {r['devices']} | {r['first_s']:.2f} s "
-        f"| {r['again_s']:.2f} s |"
-        for r in rows
-    ]
-    return "\n".join(lines)
+    columns = {
+        "model": "{model}",
+        "operators": "{operators}",
+        "devices": "{devices}",
+        "first call": "{first_s:.2f} s",
+        "further calls": "{again_s:.2f} s",
+    }
+    return markdown.table(result["rows"], columns)
 
 
-def parallel_table() -> str:
-    """The result of `experiments.multi_gpu` in Markdown."""
-    lines = [
-        "| method | rows | MAPE | worst | with one device measured | MAPE of the parallel part |",
-        "|---|---|---|---|---|---|",
-    ]
-    for r in _result("multi_gpu"):
-        part = r["mape_parallel_part"]
-        lines.append(
-            f"| {r['method']} | {r['rows']} | {r['mape']:.1%} | {r['worst_ape']:.1%} | "
-            f"{r['rows_single_measured']} | {'-' if part is None else f'{part:.1%}'} |"
-        )
-    return "\n".join(lines)
-
-
-def ranking_table() -> str:
-    """The result of `experiments.device_ranking` in Markdown."""
-    lines = [
-        "| mode | order by | groups | devices | Spearman, mean | pairs in order | regret, mean |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {r['mode']} | {r['order']} | {r['groups']} | {r['devices']} | "
-        f"{r['spearman_mean']:.3f} | {r['pairs_right']:.1%} | {r['regret_mean']:.1%} |"
-        for r in _result("device_ranking")
-    ]
-    return "\n".join(lines)
-
-
-def _result(name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
-    return rows
+# Table of the page: the result file that it shows, and what makes it.
+TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
+    "speed": ("compare_speed", speed_table),
+    "parallel": ("multi_gpu", multi_gpu.table),
+    "ranking": ("device_ranking", device_ranking.table),
+}
 
 
 def screenshot(report: Path) -> None:
@@ -179,18 +144,18 @@ def _shrink(path: Path) -> None:
         image.convert("RGB").quantize(64).save(path, optimize=True)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", help="only the blocks whose name holds this")
-    parser.add_argument("--no-screenshot", action="store_true")
-    parser.add_argument("--no-speed", action="store_true")
-    args = parser.parse_args()
+@command(
+    Option("--only", help="only the blocks whose name holds this"),
+    Option("--no-screenshot", action="store_true"),
+    Option("--no-speed", action="store_true"),
+)
+def main(options: Options) -> None:
+    """Reruns the page's commands and writes down what they print, then the tables."""
     # before the page is written, which git would count as a change
     made = provenance("python -m experiments.plan_docs")
     with shared_traces(), tempfile.TemporaryDirectory() as folder:
         for name, words in shown_commands().items():
-            if args.only and args.only not in name:
+            if options.only and options.only not in name:
                 continue
             print(f"$ prenet {shlex.join(words)}", flush=True)
             place = [str(Path(folder) / word) if word.endswith(".html") else word for word in words]
@@ -198,20 +163,16 @@ def main() -> None:
             print(text, flush=True)
             fill_output(name, text, PAGE)
         reports = sorted(Path(folder).glob("*.html"))
-        if reports and not args.no_screenshot:
+        if reports and not options.no_screenshot:
             screenshot(reports[0])
-    if not args.no_speed and not args.only:
-        rows = speed(list(MODELS))
-        write_result("compare_speed", {**made, "rows": rows})
-    for name, table in (
-        ("speed", lambda: speed_table(_result("compare_speed"))),
-        ("parallel", parallel_table),
-        ("ranking", ranking_table),
-    ):
-        try:
-            fill_table(name, table(), PAGE)
-        except FileNotFoundError as error:
-            print(f"table '{name}' stays as it is: {error.filename} does not exist")
+    if not options.no_speed and not options.only:
+        write_result("compare_speed", {**made, "rows": speed()})
+    for name, (result_name, table) in TABLES.items():
+        result = read_result(result_name)
+        if result:
+            put(name, PAGE, table(result))
+        else:
+            print(f"table '{name}' stays as it is: there is no result '{result_name}'")
 
 
 if __name__ == "__main__":

@@ -11,19 +11,19 @@ and our own sweeps in `records/`. `layers.json` and the plots sum up.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.layer_records import RECORDS, read_layers, record_tables
-from experiments.layer_tables import FAMILIES, feature_columns, load_operators, operator_table
-from experiments.paper_models import COLUMNS as MODEL_COLUMNS
-from experiments.paper_models import KEYS as MODEL_KEYS
-from experiments.paper_models import end_to_end
-from experiments.studies import RESULTS, Ledger, bars, facts, write_json
+from experiments.layers.paper import end_to_end
+from experiments.layers.records import RECORDS, read_layers, record_tables
+from experiments.layers.tables import FAMILIES, feature_columns, load_operators, operator_table
+from experiments.shared import markdown
+from experiments.shared.command import OUT, QUICK, SEEDS, Option, Options, command
+from experiments.shared.ledger import Ledger, Row
+from experiments.shared.plots import bars
+from experiments.shared.results import Result, folder_of, provenance, write_result
 from prenet_gnn.data.tables import find_data_dir
 from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS
 from prenet_gnn.evaluation.baselines.regressors import make_regressor
@@ -35,6 +35,7 @@ MS = 1e3
 STUDIED = tuple(name for name in FAMILIES if name not in ("softmax", "elementwise"))
 FEWEST_ROWS, FEWEST_DEVICES, MOST_DEVICES = 40, 3, 6
 UNSEEN_MODELS = ("mlp", "forest")
+REDUCTION, UNSEEN = "reduction in percent", "unseen RMSE reduction in percent"
 # What the paper says (facts from its text, Tables 4 and 5, its figures and notebooks).
 PAPER = {
     "best reduction": {"model": "boosting", "family": "attention", "percent": 72.6},
@@ -42,7 +43,7 @@ PAPER = {
         "attention": "mlp", "embedding": "mlp", "recurrent": "mlp",
         "convolution": "forest", "dense": "forest",
     },
-    "unseen RMSE reduction in percent": {
+    UNSEEN: {
         "convolution": 54.6, "attention": 40.7, "recurrent": 72.5, "embedding": 19.4, "dense": 42.8,
     },
 }  # fmt: skip
@@ -97,69 +98,77 @@ def unseen_part(tables: dict[str, pd.DataFrame], ledger: Ledger) -> None:
         print(f"devices left out: {family} ({len(counts)} devices)", flush=True)
 
 
-def reductions(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """RMSE without and with PreNeT's features, and by how many percent they reduce it."""
-    means = table.pivot_table(index=keys, columns="features", values="rmse_ms", sort=False)
-    first, last = means[FEATURE_SETS[0]], means[FEATURE_SETS[-1]]
-    found = pd.DataFrame({"without_ms": first, "with_ms": last})
-    found["reduction_percent"] = 100 * (1 - last / first)
-    return found.dropna().reset_index()
+def reductions(runs: list[Row]) -> pd.DataFrame:
+    """By how many percent PreNeT's features reduce the RMSE, by family and model."""
+    if not runs:
+        return pd.DataFrame(columns=["family", "model", "percent"])
+    means = pd.DataFrame(runs).pivot_table(
+        index=["family", "model"], columns="features", values="rmse_ms", sort=False
+    )
+    saved = 100 * (1 - means[FEATURE_SETS[-1]] / means[FEATURE_SETS[0]])
+    return saved.dropna().rename("percent").reset_index()
 
 
-def conclusions(rmse: pd.DataFrame, unseen: pd.DataFrame) -> dict[str, Any]:
+def named(found: pd.DataFrame) -> dict[str, float]:
+    """The reductions by `family, model`."""
+    return {f"{r.family}, {r.model}": round(float(r.percent), 1) for r in found.itertuples()}
+
+
+def conclusions(rmse: list[Row], unseen: list[Row]) -> Result:
     """Our numbers beside those of the paper."""
-    by_model = reductions(rmse, ["family", "model"])
-    full = rmse[rmse["features"] == FEATURE_SETS[-1]]
-    means = full.pivot_table(index="family", columns="model", values="rmse_ms", sort=False)
-    best = means.idxmin(axis=1)
-    top = by_model.loc[by_model["reduction_percent"].idxmax()]
-    helped = by_model["reduction_percent"] > 0
-    result: dict[str, Any] = {
+    by_model = reductions(rmse)
+    full = pd.DataFrame([row for row in rmse if row["features"] == FEATURE_SETS[-1]])
+    best = full.pivot_table(index="family", columns="model", values="rmse_ms", sort=False)
+    top = by_model.loc[by_model["percent"].idxmax()]
+    helped = by_model["percent"] > 0
+    percent = round(float(top["percent"]), 1)
+    result: Result = {
         "paper": PAPER,
-        "best reduction": {
-            "model": top["model"], "family": top["family"],
-            "percent": round(float(top["reduction_percent"]), 1),
-        },
+        "best reduction": {"model": top["model"], "family": top["family"], "percent": percent},
         "family and model pairs whose RMSE falls": f"{helped.sum()} of {len(helped)}",
-        "best model": {str(k): str(v) for k, v in best.items()},
-        "reduction in percent": {
-            f"{r.family}, {r.model}": round(float(r.reduction_percent), 1)
-            for r in by_model.itertuples()
-        },
-    }  # fmt: skip
-    if len(unseen):
-        left_out = reductions(unseen, ["family", "model"])
-        result["unseen RMSE reduction in percent"] = {
-            f"{r.family}, {r.model}": round(float(r.reduction_percent), 1)
-            for r in left_out.itertuples()
-        }
-    return result
+        "best model": {str(k): str(v) for k, v in best.idxmin(axis=1).items()},
+        REDUCTION: named(by_model),
+    }
+    return result | ({UNSEEN: named(reductions(unseen))} if unseen else {})
 
 
-def frame_of(ledger: Ledger) -> pd.DataFrame:
-    """The lines of a ledger with numbers as numbers."""
-    frame = pd.DataFrame(ledger.rows, columns=list(ledger.columns))
-    return frame.astype({"rmse_ms": float, "mape": float})
+def table(result: Result) -> str:
+    """What PreNeT's features save of the error on single layers, and whole models."""
+    top, paper = (
+        "{percent}% ({model}, {family})".format_map(found)
+        for found in (result["best reduction"], result["paper"]["best reduction"])
+    )
+    whole = result["end to end"]
+    errors = ", ".join(
+        f"{name.removesuffix('_error_percent').replace('_', ' ')} {value:.0f}%"
+        for name, value in whole["mean error in percent"].items()
+    )
+    return markdown.signed(
+        result,
+        "Pairs of family and model whose RMSE falls: "
+        f"{result['family and model pairs whose RMSE falls']}. Largest saving: {top}; in the paper "
+        f"{paper}.",
+        f"Whole models, {whole['runs']} epochs of VGG-16 and BERT that the paper measured, mean "
+        f"error: {errors}.",
+    )
 
 
-def plots(rmse: pd.DataFrame, unseen: pd.DataFrame, folder: Path, suffix: str) -> None:
+def plots(rmse: list[Row], unseen: list[Row], folder: Path) -> None:
     """The reductions as bars, for rows held out at random and for devices left out."""
-    for name, table, title in (
+    for name, runs, title in (
         ("layers-rmse", rmse, "RMSE that PreNeT's features save, rows held out at random"),
         ("layers-unseen", unseen, "RMSE that PreNeT's features save, devices left out"),
     ):
-        if not len(table):
+        if not runs:
             continue
-        found = reductions(table, ["family", "model"])
-        wide = found.pivot_table(
-            index="family", columns="model", values="reduction_percent", sort=False
+        wide = reductions(runs).pivot_table(
+            index="family", columns="model", values="percent", sort=False
         )
         series = {str(model): wide[model].clip(lower=-100.0).tolist() for model in wide}
         if name == "layers-unseen":
-            paper = PAPER["unseen RMSE reduction in percent"]
-            series["paper (mlp)"] = [float(paper.get(f, np.nan)) for f in wide.index]
+            series["paper (mlp)"] = [float(PAPER[UNSEEN].get(f, np.nan)) for f in wide.index]
         bars(
-            folder / f"{name}{suffix}.png",
+            folder / f"{name}.png",
             [str(family) for family in wide.index],
             series,
             title=title,
@@ -167,40 +176,33 @@ def plots(rmse: pd.DataFrame, unseen: pd.DataFrame, folder: Path, suffix: str) -
         )
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=3000, help="rows per family")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--records", type=Path, help="folder with records of our own")
-    parser.add_argument("--quick", action="store_true", help="few rows and families, a smoke test")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result files")
-    args = parser.parse_args()
-    studied = ("dense", "attention") if args.quick else STUDIED
-    rows, suffix = (120, "-quick") if args.quick else (args.rows, "")
+@command(
+    Option("--rows", type=int, default=3000, help="rows per family"),
+    SEEDS,
+    Option("--records", type=Path, default=RECORDS, help="folder with records of our own"),
+    QUICK,
+    OUT,
+)
+def main(options: Options) -> None:
+    """Fits PreNeT's models to every family and writes what they say."""
+    studied = ("dense", "attention") if options.quick else STUDIED
+    rows, out = 120 if options.quick else options.rows, options.out or folder_of(options.quick)
     data = find_data_dir(None)
     operators = load_operators(data)
     tables = {family: operator_table(operators, family, rows) for family in studied}
-    own = record_tables(read_layers(args.records or RECORDS))
-    own = {name: table.head(rows) for name, table in own.items() if len(table) > FEWEST_ROWS}
-    tables |= dict(list(own.items())[:1]) if args.quick else own
-    errors = ("train_rows", "test_rows", "rmse_ms", "mape")
-    rmse = Ledger(
-        args.out / f"layers-rmse{suffix}.csv", ("family", "model", "features", "seed"), errors
+    own = record_tables(read_layers(options.records))
+    own = {name: found.head(rows) for name, found in own.items() if len(found) > FEWEST_ROWS}
+    tables |= dict(list(own.items())[:1]) if options.quick else own
+    rmse, unseen, models = (
+        Ledger(out / f"layers-{name}.csv") for name in ("rmse", "unseen", "models")
     )
-    unseen = Ledger(
-        args.out / f"layers-unseen{suffix}.csv", ("family", "device", "model", "features"), errors
-    )
-    random_part(tables, args.seeds, rmse)
+    random_part(tables, options.seeds, rmse)
     unseen_part(tables, unseen)
-    models = Ledger(args.out / f"layers-models{suffix}.csv", MODEL_KEYS, MODEL_COLUMNS)
-    whole = end_to_end(data, operators, rows, models, quick=args.quick)
-    found = conclusions(frame_of(rmse), frame_of(unseen))
-    write_json(args.out / f"layers{suffix}.json", {**found, "end to end": whole, **facts()})
-    plots(frame_of(rmse), frame_of(unseen), args.out, suffix)
-    for name, value in found.items():
-        print(f"{name}: {value}")
-    print(whole)
+    whole = end_to_end(data, operators, rows, models, quick=options.quick)
+    result = {**conclusions(rmse.rows, unseen.rows), "end to end": whole, **provenance()}
+    write_result("layers", result, out)
+    plots(rmse.rows, unseen.rows, out)
+    print(table(result))
 
 
 if __name__ == "__main__":

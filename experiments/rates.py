@@ -10,12 +10,11 @@ repository.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from experiments.shared.command import Option, Options, command
 from prenet_gnn.errors import PreNetError
 
 if TYPE_CHECKING:
@@ -79,22 +78,17 @@ def rates(rows: Rows, model: str, precision: str | None = None) -> pd.DataFrame:
     return largest.sort_values(["precision", "device"])
 
 
-def main(argv: list[str] | None = None) -> int:
+@command(
+    Option("--model", default="vgg16"),
+    Option("--precision", help="one precision only"),
+)
+def main(options: Options) -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="vgg16")
-    parser.add_argument("--precision", help="one precision only")
-    arguments = parser.parse_args(argv)
     from prenet_gnn.training.prepare import prepare_rows
 
-    try:
-        table = rates(prepare_rows(None), arguments.model, arguments.precision)
-    except PreNetError as error:
-        print(f"rates: {error}", file=sys.stderr)
-        return 1
+    table = rates(prepare_rows(None), options.model, options.precision)
     print(table.round(1).to_string(index=False))
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

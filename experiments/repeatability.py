@@ -11,21 +11,20 @@ two measurements agree if their spreads overlap.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import math
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.cpu_error import RECORDS
-from experiments.provenance import provenance, write_result
+from experiments.shared import markdown
+from experiments.shared.command import WRITE, Option, Options, command
+from experiments.shared.results import Result, provenance, write_result
 from prenet_gnn.data.records import MeasuredRecord, read_records
-from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring.sweep_run import run_sweep
 
 FEWEST = 3
@@ -120,44 +119,57 @@ def measure_twice(second: Path, minutes: float, sweep: str = SWEEP) -> None:
             break
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def compared(second: Path, older: Path) -> dict[str, dict[str, float]]:
+    """Differences in a row and from older records, of all points and of those with many samples."""
+    found: dict[str, dict[str, float]] = {}
+    records = read_records(second)
+    for name, path in (("in a row", first_of(second)), ("with committed records", older)):
+        pairs = pairs_of(read_records(path), records) if path.exists() else []
+        many = [pair for pair in pairs if pair.samples >= MANY]
+        for label, chosen in ((name, pairs), (f"{name}, {MANY} samples or more", many)):
+            if len(chosen) >= FEWEST:
+                found[label] = summary(chosen)
+    return found
+
+
+def table(result: Result) -> str:
+    """How far two measurements of a point differ."""
+    columns = {
+        "compared": "{name}",
+        "pairs": "{pairs}",
+        "medians differ by": "{median_difference:.1%}",
+        "processor time by": "{median_cpu_difference:.1%}",
+        "90% by less than": "{p90_difference:.1%}",
+        "bias": "{bias:+.1%}",
+        "spreads overlap": "{covered:.0%}",
+    }
+    lines = [
+        {"name": name, **found}
+        for name, found in result.items()
+        if isinstance(found, dict) and "pairs" in found
+    ]
+    return markdown.signed(result, markdown.table(lines, columns))
+
+
+@command(
+    Option("second", type=Path, help="records of the second measurement"),
+    Option("--measure", type=float, metavar="MINUTES", help="measure points twice"),
+    Option("--sweep", default=SWEEP, help="name or file of a sweep"),
+    Option("--older", type=Path, default=RECORDS),
+    WRITE,
+)
+def main(options: Options) -> None:
     """Prints the differences and, with --write, keeps them."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("second", type=Path, help="records of the second measurement")
-    parser.add_argument("--measure", type=float, metavar="MINUTES", help="measure points twice")
-    parser.add_argument("--sweep", default=SWEEP, help="name or file of a sweep")
-    parser.add_argument("--older", type=Path, default=RECORDS)
-    parser.add_argument("--write", action="store_true", help="keep the result")
-    arguments = parser.parse_args(argv)
-    result: dict[str, dict[str, float]] = {}
-    try:
-        if arguments.measure is not None:
-            measure_twice(arguments.second, arguments.measure, arguments.sweep)
-        second = read_records(arguments.second)
-        for name, path in (
-            ("in a row", first_of(arguments.second)),
-            ("with committed records", arguments.older),
-        ):
-            pairs = pairs_of(read_records(path), second) if path.exists() else []
-            many = [pair for pair in pairs if pair.samples >= MANY]
-            for label, chosen in ((name, pairs), (f"{name}, {MANY} samples or more", many)):
-                if len(chosen) >= FEWEST:
-                    result[label] = summary(chosen)
-    except PreNetError as error:
-        print(f"repeatability: {error}", file=sys.stderr)
-        return 1
-    if not result:
-        print(f"repeatability: fewer than {FEWEST} points were measured twice", file=sys.stderr)
-        return 1
-    for name, found in result.items():
-        print(name)
-        for key, value in found.items():
-            print(f"  {key:<24}{value:>8.0f}" if key == "pairs" else f"  {key:<24}{value:>8.1%}")
-    if arguments.write:
-        facts = provenance(f"python -m experiments.repeatability {arguments.second.name}")
-        write_result("repeatability", {**facts, **result})
-    return 0
+    if options.measure is not None:
+        measure_twice(options.second, options.measure, options.sweep)
+    found = compared(options.second, options.older)
+    if not found:
+        raise SystemExit(f"repeatability: fewer than {FEWEST} points were measured twice")
+    made = provenance(f"python -m experiments.repeatability {options.second.name}")
+    print(table(made | found))
+    if options.write:
+        write_result("repeatability", made | found)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,17 +13,17 @@ score.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import time
-from pathlib import Path
 from typing import Any
 
 import optuna
 import torch
 from torch import nn
 
-from experiments.studies import RESULTS, facts, write_json
+from experiments.shared import markdown
+from experiments.shared.command import OUT, QUICK, SEED, Option, Options, command
+from experiments.shared.results import Result, folder_of, provenance, write_result
 from prenet_gnn import Workload, load_predictor
 from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.planning.prices import hourly_rates
@@ -31,6 +31,7 @@ from tracing import OpGraph, trace
 
 TOKENS, VOCABULARY = 512, 32_000
 BATCHES, PRECISIONS = (4, 8, 16, 32, 64, 128), ("fp32", "amp_bf16", "bf16")
+SEARCHED = ("width", "depth", "batch_size", "precision", "device")
 WIDTHS, DEPTHS = (256, 384, 512, 768, 1024, 1536), (4, 6, 8, 12, 16, 24)
 DEVICES = (
     "NVIDIA A100-SXM4-40GB", "NVIDIA H100-SXM5-80GB", "NVIDIA GeForce RTX 4090", "NVIDIA L4",
@@ -164,35 +165,56 @@ def best_of(study: optuna.Study) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hardware", default="NVIDIA A100-SXM4-40GB")
-    parser.add_argument("--hours", type=float, default=24.0, help="budget of training time")
-    parser.add_argument("--usd", type=float, help="budget of money instead, at the cheapest price")
-    parser.add_argument("--trials", type=int, default=150)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="a few trials of small models")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+def table(result: Result) -> str:
+    """What the search found, and how fast the loop without new traces is."""
+    fast = result["fast_loop"]
+    title = f"best loss in {result['hours']:g} h on {result['hardware']}"
+    lines = [
+        {"searched": title, "form": ".3f", **result["best"]},
+        {"searched": "tokens per dollar of that model", "form": ".2e", **fast["best"]},
+    ]
+    columns = {
+        "searched": "{searched}",
+        "found": lambda line: ", ".join(
+            f"{name.replace('_', ' ')} {line[name]}" for name in SEARCHED if name in line
+        ),
+        "value": lambda line: format(line["value"], line["form"]),
+        "trials": "{trials} ({pruned_for_memory} pruned)",
+    }
+    speed = (
+        f"Trials that change batch size, precision or device only: {fast['trials_per_second']:.0f} "
+        f"per second ({fast['trials_per_cpu_second']:.0f} per second of the processor)."
+    )
+    return markdown.signed(result, markdown.table(lines, columns), speed)
+
+
+@command(
+    Option("--hardware", default="NVIDIA A100-SXM4-40GB"),
+    Option("--hours", type=float, default=24.0, help="budget of training time"),
+    Option("--usd", type=float, help="budget of money instead, at the cheapest price"),
+    Option("--trials", type=int, default=150),
+    SEED,
+    QUICK,
+    OUT,
+)
+def main(options: Options) -> None:
+    """Searches within the budget, then varies the found model's batch size and device."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    hours = args.hours
-    if args.usd is not None:
-        rate = hourly_rates([get_hardware(args.hardware)])
+    hours = options.hours
+    if options.usd is not None:
+        rate = hourly_rates([get_hardware(options.hardware)])
         if not rate:
-            raise SystemExit(f"no price of {args.hardware} is known: give --hours")
-        hours = args.usd / next(iter(rate.values())).usd_per_hour
-    trials = 8 if args.quick else args.trials
-    best = best_of(search(args.hardware, 3600 * hours, trials, args.seed))
-    study, speed = fast_loop(best["width"], best["depth"], 4 * trials, args.seed)
+            raise SystemExit(f"no price of {options.hardware} is known: give --hours")
+        hours = options.usd / next(iter(rate.values())).usd_per_hour
+    trials = 8 if options.quick else options.trials
+    best = best_of(search(options.hardware, 3600 * hours, trials, options.seed))
+    study, speed = fast_loop(best["width"], best["depth"], 4 * trials, options.seed)
     result = {
-        "hardware": args.hardware, "hours": hours, "best": best,
-        "fast_loop": {**speed, "best": best_of(study)}, **facts(),
+        "hardware": options.hardware, "hours": hours, "best": best,
+        "fast_loop": {**speed, "best": best_of(study)}, **provenance(),
     }  # fmt: skip
-    name = f"search{'-quick' if args.quick else ''}.json"
-    write_json(args.out or RESULTS / name, result)
-    print(f"best model in {hours:g} h on {args.hardware}: {best}")
-    print(f"batch size, precision and device only: {speed}, {best_of(study)}")
+    write_result("search", result, options.out or folder_of(options.quick))
+    print(table(result))
 
 
 if __name__ == "__main__":

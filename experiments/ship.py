@@ -6,14 +6,13 @@ python -m experiments.ship runs/shipped
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.provenance import RESULTS
-from experiments.tables import intervals, load_results, merged
+from experiments.shared.command import Option, Options, command
+from experiments.shared.results import read_result
+from experiments.writing.accuracy import intervals, load_results, merged
 from prenet_gnn.errors import CheckpointError
 from prenet_gnn.network.checkpoint import SHIPPED, Checkpoint, load_checkpoint, save_checkpoint
 
@@ -48,17 +47,12 @@ def joined(sources: Sequence[Path]) -> Checkpoint:
     return replace(first, models=models, facts={**first.facts, "run": runs})
 
 
-def sides(folder: Path = RESULTS) -> dict[str, float]:
-    """Half-widths inside and outside of what was seen, where `experiments.outside` was run."""
-    path = folder / "outside.json"
-    if not path.exists():
-        return {}
-    found = json.loads(path.read_text(encoding="utf-8"))["intervals"]
-    return {str(name): float(value) for name, value in found.items()}
-
-
 def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
-    """Copies checkpoints into one and completes its description."""
+    """Copies checkpoints into one and completes its description.
+
+    Where `experiments.outside` was run, its half-widths inside and outside of what was seen are
+    added.
+    """
     checkpoint = joined(sources)
     results = load_results()
     facts = dict(checkpoint.facts)
@@ -72,17 +66,16 @@ def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
         "seeds": sorted({result["seed"] for result in results}),
         "command": "python -m experiments.accuracy --fold N, then python -m experiments.tables",
     }
-    widths = (intervals(results) or checkpoint.intervals) | sides()
+    widths = intervals(results) or checkpoint.intervals
+    widths = widths | read_result("outside").get("intervals", {})
     save_checkpoint(replace(checkpoint, facts=facts, intervals=widths), target)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sources", type=Path, nargs="+", help="folders that `prenet train` wrote")
-    args = parser.parse_args()
-    ship(args.sources)
-    print(f"shipped {len(args.sources)} runs to {SHIPPED}")
+@command(Option("sources", type=Path, nargs="+", help="folders that `prenet train` wrote"))
+def main(options: Options) -> None:
+    """Ships the networks of all folders."""
+    ship(options.sources)
+    print(f"shipped {len(options.sources)} runs to {SHIPPED}")
 
 
 if __name__ == "__main__":

@@ -9,24 +9,26 @@ count; rates are per second of one core. Commands run in processes of their own,
 
 from __future__ import annotations
 
-import argparse
+import functools
 import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from experiments.provenance import RESULTS, provenance, write_result
+from experiments.shared import markdown
+from experiments.shared.command import QUICK, WRITE, Option, Options, command
+from experiments.shared.graphs import chain
+from experiments.shared.results import Result, folder_of, provenance, write_result
+from experiments.shared.timing import MODELS, cpu_s, median_s
 from prenet_gnn import Predictor, Workload, list_hardware, load_predictor
-from tracing import OpGraph, OpNode, Source, TensorSpec, trace, zoo
+from tracing import OpGraph, trace, zoo
 
 WORKLOAD = Workload(precision="amp_bf16")
 DEVICE = "NVIDIA H100-SXM5-80GB"
@@ -53,119 +55,80 @@ class Size:
     """How much is measured.
 
     Attributes:
-        models: Name in the table, zoo spec, batch size and sequence length.
+        models: Name in the table: zoo spec, batch size and sequence length.
         repeats: Repetitions, of which the median counts.
         batch: Predictions in one call.
         lengths: Operators of the chains that show how the cost grows.
         commands: Names in `COMMANDS`.
     """
 
-    models: tuple[tuple[str, str, int, int | None], ...]
+    models: Mapping[str, tuple[str, int, int | None]]
     repeats: int
     batch: int
     lengths: tuple[int, ...]
     commands: tuple[str, ...]
 
 
-FULL = Size(
-    (
-        ("ResNet-50", "timm:resnet50", 64, None),
-        ("BERT-large", "transformers:bert-large-uncased", 16, 512),
-        ("Llama-3-8B", "transformers:llama-3-8b", 1, 2048),
-    ),
-    7,
-    1000,
-    (100, 1_000, 10_000, 50_000),
-    tuple(COMMANDS),
-)
-QUICK = Size(
-    (("SqueezeNet", "torchvision:squeezenet1_1", 4, None),), 1, 20, (100, 400), tuple(COMMANDS)[:3]
+FULL = Size(MODELS, 7, 1000, (100, 1_000, 10_000, 50_000), tuple(COMMANDS))
+SMALL = Size(
+    {"SqueezeNet": ("torchvision:squeezenet1_1", 4, None)}, 1, 20, (100, 400), tuple(COMMANDS)[:3]
 )
 
 
-def cpu_s(work: Callable[[], object]) -> float:
-    """Seconds of the processor that some work takes."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def chain(length: int) -> OpGraph:
-    """Linear layers one after the other, no two of the same width, so that none is shared."""
-    nodes = []
-    for i in range(length):
-        first = Source("node", i - 1) if i else Source("input", name="x")
-        sources = (first, Source("param", name=f"{i}.weight"))
-        specs = (TensorSpec((8, 64 + i)), TensorSpec((65 + i, 64 + i)))
-        nodes.append(
-            OpNode(
-                i, f"linear_{i}", "aten.linear.default", "linear", str(i), sources,
-                specs, (TensorSpec((8, 65 + i)),), {}, (bool(i), True), True,
-            )
-        )  # fmt: skip
-    return OpGraph(tuple(nodes), batch_size=8)
-
-
-def all_devices(predictor: Predictor, name: str, graph: OpGraph, repeats: int) -> dict[str, Any]:
+def all_devices(predictor: Predictor, name: str, graph: OpGraph, repeats: int) -> Result:
     """One graph on every device: the first call on it, further calls, and one device alone."""
     devices = list_hardware()
-    seconds = [cpu_s(lambda: predictor.predict_many(graph, devices, WORKLOAD))]
-    seconds += [
-        cpu_s(lambda: predictor.predict_many(graph, devices, WORKLOAD)) for _ in range(repeats)
-    ]
-    single = [cpu_s(lambda: predictor.predict(graph, DEVICE, WORKLOAD)) for _ in range(repeats)]
-    again, one = statistics.median(seconds[1:]), statistics.median(single)
+    first = cpu_s(lambda: predictor.predict_many(graph, devices, WORKLOAD))
+    again = median_s(lambda: predictor.predict_many(graph, devices, WORKLOAD), repeats)
+    one = median_s(lambda: predictor.predict(graph, DEVICE, WORKLOAD), repeats)
     return {
         "model": name,
         "operators": len(graph.nodes),
         "devices": len(devices),
-        "first_s": seconds[0],
+        "first_s": first,
         "again_s": again,
         "one_device_s": one,
         "all_over_one": again / one,
     }
 
 
-def batches(predictor: Predictor, name: str, graph: OpGraph, size: Size) -> dict[str, Any]:
+def batches(predictor: Predictor, name: str, graph: OpGraph, size: Size) -> Result:
     """Many predictions in one call: on one graph, on graphs never seen, and one after the other."""
     devices = list_hardware()
     mixed = [devices[i % len(devices)] for i in range(size.batch)]
-    few = max(1, size.batch // 20)
-    shared, apart, loop = [], [], []
-    for _ in range(min(3, size.repeats)):
-        shared.append(cpu_s(lambda: predictor.predict_many(graph, mixed, WORKLOAD)))
-        copies = [graph.replace() for _ in range(few)]
-        apart.append(cpu_s(lambda: predictor.predict_many(copies, mixed[:few], WORKLOAD)))  # noqa: B023
-        loop.append(
-            cpu_s(
-                lambda: [
-                    predictor.predict(graph.with_batch_size(1 + i), DEVICE, WORKLOAD)
-                    for i in range(few)
-                ]
-            )
-        )
+    few, repeats = max(1, size.batch // 20), min(3, size.repeats)
+    copies = [[graph.replace() for _ in range(few)] for _ in range(repeats)]
+
+    def one_by_one() -> None:
+        for i in range(few):
+            predictor.predict(graph.with_batch_size(1 + i), DEVICE, WORKLOAD)
+
+    shared_s = median_s(lambda: predictor.predict_many(graph, mixed, WORKLOAD), repeats)
+    apart_s = median_s(lambda: predictor.predict_many(copies.pop(), mixed[:few], WORKLOAD), repeats)
     return {
         "model": name,
         "predictions": size.batch,
-        "same_graph_per_s": size.batch / statistics.median(shared),
-        "new_graphs_per_s": few / statistics.median(apart),
-        "search_loop_per_s": few / statistics.median(loop),
+        "same_graph_per_s": size.batch / shared_s,
+        "new_graphs_per_s": few / apart_s,
+        "search_loop_per_s": few / median_s(one_by_one, repeats),
     }
 
 
-def growth(predictor: Predictor, size: Size) -> list[dict[str, Any]]:
+def growth(predictor: Predictor, size: Size) -> list[Result]:
     """Cost of the first prediction on chains, per operator."""
-    found: list[dict[str, Any]] = []
+    found: list[Result] = []
     for length in size.lengths:
         graph = chain(length)
-        seconds = statistics.median(
-            cpu_s(lambda: predictor.predict(graph.replace(), DEVICE, WORKLOAD))  # noqa: B023
-            for _ in range(min(3, size.repeats))
-        )
-        each = 1e6 * seconds / length
+        ask = functools.partial(first_prediction, predictor, graph)
+        each = 1e6 * median_s(ask, min(3, size.repeats)) / length
         first = found[0]["us_per_operator"] if found else each
         found.append({"operators": length, "us_per_operator": each, "over_shortest": each / first})
     return found
+
+
+def first_prediction(predictor: Predictor, graph: OpGraph) -> None:
+    """A prediction on a copy that no cache knows."""
+    predictor.predict(graph.replace(), DEVICE, WORKLOAD)
 
 
 def child(words: Sequence[str]) -> float:
@@ -186,9 +149,9 @@ def child(words: Sequence[str]) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def starts(graph: OpGraph, size: Size) -> list[dict[str, Any]]:
+def starts(graph: OpGraph, size: Size) -> list[Result]:
     """What commands cost in a new process, beside a bare import of torch."""
-    found: list[dict[str, Any]] = []
+    found: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.json"
         graph.to_json(path)
@@ -202,13 +165,13 @@ def starts(graph: OpGraph, size: Size) -> list[dict[str, Any]]:
     return found
 
 
-def study(size: Size) -> dict[str, Any]:
+def study(size: Size) -> Result:
     """All tables."""
     predictor = load_predictor()
     for graph in (chain(3), chain(2)):  # imports what a first prediction imports
         predictor.predict_many(graph, list_hardware(), WORKLOAD)
     graphs = {}
-    for name, spec, batch_size, seq_len in size.models:
+    for name, (spec, batch_size, seq_len) in size.models.items():
         model, args, kwargs = zoo.build(spec, batch_size=batch_size, seq_len=seq_len)
         graphs[name] = trace(model, args, kwargs)
     first_name, first = next(iter(graphs.items()))
@@ -223,52 +186,59 @@ def study(size: Size) -> dict[str, Any]:
     return found | {"starts": starts(first, size)}
 
 
-def show(found: dict[str, Any]) -> None:
-    """Prints the tables."""
-    for row in found["all_devices"]:
-        print(
-            f"{row['model']}, {row['operators']} operators, on {row['devices']} devices: first "
-            f"call {row['first_s']:.3f} s, then {row['again_s']:.3f} s; one device "
-            f"{1e3 * row['one_device_s']:.1f} ms ({row['all_over_one']:.1f} times cheaper)"
-        )
-    row = found["batch"]
-    print(
-        f"{row['model']}, {row['predictions']} predictions in one call: "
-        f"{row['same_graph_per_s']:.0f}/s on one graph, {row['new_graphs_per_s']:.0f}/s on graphs "
-        f"never seen; one after the other with a new batch size: {row['search_loop_per_s']:.0f}/s"
+def table(result: Result) -> str:
+    """What predictions cost, on all devices, in one call, on long graphs, and in new processes."""
+    models = {
+        "model": "{model}",
+        "operators": "{operators}",
+        "devices": "{devices}",
+        "first call": "{first_s:.3f} s",
+        "further calls": "{again_s:.3f} s",
+        "one device": "{one_device_s:.4f} s",
+        "all / one": "{all_over_one:.1f}",
+    }
+    batch = {
+        "predictions": "{predictions}",
+        "of one graph": "{same_graph_per_s:.0f}/s",
+        "of new graphs": "{new_graphs_per_s:.0f}/s",
+        "one by one with a new batch size": "{search_loop_per_s:.0f}/s",
+    }
+    chains = {
+        "chain of": "{operators}",
+        "each operator": "{us_per_operator:.1f} µs",
+        "of the shortest chain's": "{over_shortest:.2f}",
+    }
+    commands = {
+        "command": "`{command}`",
+        "processor time": "{cpu_s:.2f} s",
+        "of `import torch`": "{over_import_torch:.2f}",
+    }
+    text = "Peak memory {peak_bytes:.0f} MiB, before any prediction {before_bytes:.0f} MiB."
+    memory = {name: value / 2**20 for name, value in result["memory"].items()}
+    return markdown.signed(
+        result,
+        markdown.table(result["all_devices"], models),
+        markdown.table([result["batch"]], batch),
+        markdown.table(result["growth"], chains),
+        text.format_map(memory),
+        markdown.table(result["starts"], commands),
     )
-    for row in found["growth"]:
-        print(
-            f"chain of {row['operators']}: {row['us_per_operator']:.1f} microseconds per operator, "
-            f"{row['over_shortest']:.2f} times the shortest chain's"
-        )
-    memory = found["memory"]
-    print(
-        f"peak memory {memory['peak_bytes'] / 2**20:.0f} MiB, before any prediction "
-        f"{memory['before_bytes'] / 2**20:.0f} MiB"
-    )
-    for row in found["starts"]:
-        print(
-            f"{row['command']}: {row['cpu_s']:.2f} s, {row['over_import_torch']:.2f} of a bare "
-            "import of torch"
-        )
 
 
-def main(words: Sequence[str] | None = None, folder: Path = RESULTS) -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="also write results/speed.json")
-    parser.add_argument("--quick", action="store_true", help="a small net, a smoke test")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
-    args = parser.parse_args(words)
-    torch.set_num_threads(args.threads)
-    found = study(QUICK if args.quick else FULL)
-    show(found)
-    if args.write:
-        command = "python -m experiments.speed" + (" --quick" if args.quick else "")
-        name = "speed-quick" if args.quick else "speed"
-        settings = {"threads": args.threads, "device": DEVICE, "precision": WORKLOAD.precision}
-        print(write_result(name, provenance(command, **settings) | found, folder))
+@command(
+    WRITE,
+    QUICK,
+    Option("--threads", type=int, default=1, help="threads of torch"),
+)
+def main(options: Options) -> None:
+    """Times everything and prints it."""
+    torch.set_num_threads(options.threads)
+    found = study(SMALL if options.quick else FULL)
+    settings = {"device": DEVICE, "precision": WORKLOAD.precision, "threads": options.threads}
+    result = provenance(**settings) | found
+    print(table(result))
+    if options.write:
+        print(write_result("speed", result, folder_of(options.quick)))
 
 
 if __name__ == "__main__":

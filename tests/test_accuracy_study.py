@@ -9,7 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from experiments import doc_tables, ensemble, protocols, provenance, tables
+from experiments import ensemble
+from experiments.shared import protocols
+from experiments.shared import results as provenance
+from experiments.shared.markdown import DOCS, has_table
+from experiments.writing import accuracy as tables
+from experiments.writing import pages
 from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.template import build_template
@@ -125,6 +130,10 @@ def test_groups_of_the_measured_data_stay_apart(data_dir, name):
     assert not set(values[fold.train]) & set(values[test])
 
 
+def texts_of(folder):
+    return {name: text for name, _, text in pages.study_tables(folder)}
+
+
 def result(fold, seed, mape, rows=10):
     scores = dict.fromkeys(tables.AVERAGED, 0.5) | {"mape": mape, "rows": rows}
     part = {"rows": rows, "half_width": mape}
@@ -142,25 +151,25 @@ def test_seeds_of_a_fold_are_averaged_before_folds():
     assert row["rows"] == 20
     assert row["mape"] == pytest.approx(0.3)
     assert row["mape_sd"] == pytest.approx(np.std([0.1, 0.3], ddof=1))
-    assert "30.0%** ± 14.1%" in tables.markdown(results)
-    assert "folds 0, 1 of 5, seed 0, 1" in tables.markdown(results)
+    assert "30.0%** ± 14.1%" in tables.accuracy(results)
+    assert "folds 0, 1 of 5, seed 0, 1" in tables.accuracy(results)
     assert tables.intervals(results)["known_device|train"] == pytest.approx(0.3)
 
 
 def test_one_seed_has_no_spread():
-    text = tables.markdown([result(0, 0, 0.1), result(1, 0, 0.2)])
+    text = tables.accuracy([result(0, 0, 0.1), result(1, 0, 0.2)])
     assert "±" not in text
     assert "**15.0%**" in text
 
 
 def test_tables_of_protocols_show_what_was_run(tmp_path):
-    assert tables.transfer_markdown(tmp_path) == ""
+    assert tables.transfer(tmp_path) == ""
     one = result(0, 0, 0.25) | {"protocol": "torchvision-to-timm"}
     one["details"] = {"random": {}}
     for seed in (0, 1):
         path = tmp_path / f"accuracy-torchvision-to-timm-seed{seed}.json"
         path.write_text(json.dumps(one | {"seed": seed}))
-    assert "| random | 10 | 2 | **25.0%** ± 0.0% |" in tables.transfer_markdown(tmp_path)
+    assert "| random | 10 | 2 | **25.0%** ± 0.0% |" in tables.transfer(tmp_path)
 
 
 def test_errors_of_held_out_devices_are_parted_into_bias_and_spread():
@@ -170,7 +179,7 @@ def test_errors_of_held_out_devices_are_parted_into_bias_and_spread():
         details = {"unseen-device": {"by_device": listed}}
         return {"fold": number, "seed": seed, "details": details}
 
-    text = tables.held_out_markdown(
+    text = tables.held_out_devices(
         [
             fold(0, 0, ("A", 10, 0.2, 0.1, 0.0), ("A", 30, 0.4, 0.5, 0.0)),
             fold(0, 1, ("A", 10, 0.4, 0.1, 0.0), ("A", 30, 0.4, 0.5, 0.0)),
@@ -189,15 +198,15 @@ def test_the_worst_groups_are_means_over_seeds():
                    "unseen-device": {"by_device": [device]}}  # fmt: skip
         return {"fold": 0, "seed": number, "details": details}
 
-    lines = tables.worst([seed(0, 0.1), seed(1, 0.3)]).splitlines()
-    assert [line.split() for line in lines if "MAPE" in line] == [
-        "vgg 10 rows MAPE 20.0% bias +0.10 spread 0.20".split(),
-        "Tesla T4 train fp32 10 rows MAPE 20.0% bias +0.10 spread 0.20".split(),
+    found = tables.worst([seed(0, 0.1), seed(1, 0.3)])
+    assert [text.splitlines()[-1] for text in found.split("\n\n")] == [
+        "| vgg | 10 | 20.0% | +0.10 | 0.20 |",
+        "| Tesla T4 train fp32 | 10 | 20.0% | +0.10 | 0.20 |",
     ]
 
 
 def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
-    assert doc_tables.texts(tmp_path) == {}
+    assert texts_of(tmp_path) == {}
     made = {"command": "python -m x", "commit": "abc", "versions": {"torch": "2"}}
     side = {"rows": 5, "mape": 0.3, "median": 0.2, "over_20": 0.5}
     separated = {"split": "all", "warning": "graph", "share": 0.25, "auroc": None,
@@ -220,7 +229,7 @@ def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
     }  # fmt: skip
     for name, values in results.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(made | values))
-    texts = doc_tables.texts(tmp_path)
+    texts = texts_of(tmp_path)
     assert texts["outside"].count("| network |") == 1
     assert "20.0% / 30.0% / 50% | 10.0%" in texts["outside"]
     assert texts["outside"].count("| random | 9 | ±0.31 | 90.0% |") == 1
@@ -230,7 +239,11 @@ def test_tables_of_the_smaller_studies_show_what_was_found(tmp_path):
 
 
 def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
-    made = {"arguments": ["--fold", "1"], "commit": "abc", "versions": {"torch": "2"}}
+    made = {
+        "command": "python -m experiments.compare --fold 1",
+        "commit": "abc",
+        "versions": {"torch": "2"},
+    }
     best = {"value": 3.1, "width": 256, "batch_size": 8, "trials": 9, "pruned_for_memory": 2}
     results = {
         "tuning": {
@@ -258,7 +271,7 @@ def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
     }  # fmt: skip
     for name, values in results.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(made | values))
-    texts = doc_tables.texts(tmp_path)
+    texts = texts_of(tmp_path)
     lines = texts["tuning"].splitlines()
     assert "40 complete, 20 pruned. Best: trial 7 with a validation error of 21.0%" in lines[0]
     assert lines[4] == "| `train.learning_rate` | 62% | 0.00312 |"
@@ -269,11 +282,18 @@ def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
     assert "width 256, batch size 8, device L4" in texts["search"]
 
 
-@pytest.mark.parametrize("name", [*doc_tables.TABLES, *tables.PAGES])
-def test_every_table_has_its_place_in_the_docs(name):
-    docs = (tables.DOCS / tables.page_of(name)).read_text(encoding="utf-8")
-    assert f"<!-- table:{name} -->" in docs
-    assert f"<!-- /table:{name} -->" in docs
+@pytest.mark.parametrize("name", pages.STUDIES)
+def test_every_study_has_a_place_for_its_table(name):
+    assert has_table(name, DOCS / pages.STUDIES[name][1])
+
+
+def test_a_table_without_a_place_in_its_page_is_said(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- table:one -->\nold\n<!-- /table:one -->\nb\n")
+    pages.put("one", page, "| new |")
+    pages.put("two", page, "| other |")
+    assert page.read_text() == "a\n<!-- table:one -->\n| new |\n<!-- /table:one -->\nb\n"
+    assert "table 'two' is not written: page.md has no place for it" in capsys.readouterr().out
 
 
 def test_every_result_says_which_data_it_was_made_with(data_dir, monkeypatch):
@@ -310,4 +330,6 @@ def test_the_mean_of_networks_is_geometric_and_scored_beside_each_of_them(tmp_pa
     assert {fold: len(paths) for fold, paths in ensemble.found_runs(tmp_path).items()} == {1: 2}
     lines = [{"fold": 0, "split": "random", **found}, {"fold": 1, "split": "random", **found}]
     assert ensemble.merged(lines)[0]["rows"] == 6
-    assert "| random | 6 | 2 | 22.5% ± 3.5% | **0.0%**" in ensemble.table(ensemble.merged(lines))
+    made = {"command": "c", "commit": "abc", "versions": {"torch": "2"}}
+    text = ensemble.table({"splits": ensemble.merged(lines), **made})
+    assert "| random | 6 | 2 | 22.5% ± 3.5% | **0.0%**" in text

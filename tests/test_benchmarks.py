@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.tracing_tables.speed import chain
+from experiments.shared.graphs import chain
 from prenet_gnn.network.config import ModelConfig
 from prenet_gnn.network.network import TimeGNN
 from prenet_gnn.training.optimizer import Muon

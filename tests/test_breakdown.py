@@ -29,7 +29,7 @@ def profiled(backward):
         if backward:
             out.sum().backward()
     assert not any(module._forward_hooks for module in model.modules())
-    return breakdown.grouped(list(profiler.events()))
+    return breakdown.added(breakdown.attributed(list(profiler.events())))
 
 
 def test_calls_go_to_their_innermost_module_and_kind():

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from experiments.calibration_curve import Point, curve
+from experiments.calibration.curve import curve
+from experiments.calibration.points import Point
 from prenet_gnn.errors import CheckpointError, DataError
 from prenet_gnn.measuring import MeasuredRecord
 from prenet_gnn.measuring.calibrating import fit_calibration

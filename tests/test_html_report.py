@@ -18,7 +18,7 @@ from tracing import BATCH_MARKER, OpGraph, trace
 
 pytest.importorskip("plotly")
 
-from experiments.browser import find_browser, opened
+from experiments.shared.browser import find_browser, opened
 from prenet_gnn.reporting import Report, write_report
 from prenet_gnn.reporting.charts import CURVE_POINTS, memory_over_time, module_tree
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from experiments import memory_tools
-from experiments.memory_peaks import peak_rows
-from experiments.memory_verdict import SHARES, Case, fitted_constants, halves, verdicts
+from experiments.memory import tools as memory_tools
+from experiments.memory.cases import SHARES, Case
+from experiments.memory.peaks import peak_rows
+from experiments.memory_verdict import fitted_constants, halves, verdicts
 from prenet_gnn.memory.peak import ALLOWANCE, MIB
 
 GIB = 2**30

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("pandas")
 
-from experiments.plan_docs import DOCS, PAGE, printed, shown_commands
+from experiments.plan_docs import PAGE, printed, shown_commands
+from experiments.shared.markdown import DOCS
 
 TEXT = PAGE.read_text(encoding="utf-8")
 # A plan is shown as far as the best device; the search's later tries may end differently elsewhere.

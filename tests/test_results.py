@@ -23,7 +23,7 @@ def test_a_result_names_its_code_and_its_data(name: str) -> None:
     commits = result["commits"] if name.startswith("tracing/") else [result["commit"]]
     assert commits
     assert all(len(commit.removesuffix("-dirty")) >= 7 for commit in commits)
-    assert result.get("command") or "arguments" in result
+    assert result["command"].startswith("python -m ")
     if not name.startswith("tracing/"):
         assert all(len(digest) == 64 for digest in result["data_sha256"].values())
         assert "measurements.csv.gz" in result["data_sha256"]

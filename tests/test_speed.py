@@ -11,17 +11,19 @@ import pytest
 pytest.importorskip("torchvision")
 
 from experiments import speed
+from experiments.shared import results
 
 
 def test_the_short_form_fills_every_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    speed.main(["--quick", "--write"], tmp_path)
+    monkeypatch.setattr(results, "QUICK", tmp_path)
+    speed.main(["--quick", "--write"])
     printed = capsys.readouterr().out
-    found = json.loads((tmp_path / "speed-quick.json").read_text())
+    found = json.loads((tmp_path / "speed.json").read_text())
     assert [row["devices"] > 100 for row in found["all_devices"]] == [True]
-    assert [row["operators"] for row in found["growth"]] == list(speed.QUICK.lengths)
-    assert [row["command"] for row in found["starts"]] == list(speed.QUICK.commands)
+    assert [row["operators"] for row in found["growth"]] == list(speed.SMALL.lengths)
+    assert [row["command"] for row in found["starts"]] == list(speed.SMALL.commands)
     assert found["growth"][0]["over_shortest"] == 1.0
     assert {"commit", "versions", "threads", "python"} <= found.keys()
     numbers = [
@@ -33,7 +35,7 @@ def test_the_short_form_fills_every_table(
     ]
     assert len(numbers) >= 15
     assert all(math.isfinite(value) and value > 0 for value in numbers)
-    for name in speed.QUICK.commands:
+    for name in speed.SMALL.commands:
         assert name in printed
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import itertools
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import pytest
 pytest.importorskip("optuna")
 pytest.importorskip("sklearn")
 
-from experiments.ablation_rows import GRAPH_CHANGES, SAMPLE_CHANGES
-from experiments.ablations import ABLATIONS, significance
-from experiments.layer_records import work_of_layer
-from experiments.layer_tables import (
+from experiments.ablation.rows import GRAPH_CHANGES, SAMPLE_CHANGES
+from experiments.ablation.variants import VARIANTS
+from experiments.ablations import significance
+from experiments.layers.records import work_of_layer
+from experiments.layers.tables import (
     convolution,
     dense,
     feature_columns,
@@ -26,7 +29,8 @@ from experiments.layer_tables import (
     rowwise,
     with_features,
 )
-from experiments.studies import Ledger, bars
+from experiments.shared.ledger import Ledger
+from experiments.shared.plots import bars
 from prenet_gnn.encoding.encode import Encoded
 from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS
 from prenet_gnn.tuning.space import nested
@@ -41,19 +45,31 @@ def test_every_study_has_a_row_and_a_short_form(name):
     assert f"python -m experiments.{name}" in readme
     module = importlib.import_module(f"experiments.{name}")
     assert f"python -m experiments.{name}" in module.__doc__
-    assert '"--quick"' in Path(module.__file__).read_text(encoding="utf-8")
+    assert "--quick" in help_of(name)
+
+
+def help_of(name):
+    main = importlib.import_module(f"experiments.{name}").main
+    with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.suppress(SystemExit):
+        main(["--help"])
+    return text.getvalue()
 
 
 def test_ledger_goes_on_and_drops_a_line_that_was_cut_off(tmp_path):
     path = tmp_path / "a" / "runs.csv"
-    ledger = Ledger(path, ("name", "seed"), ("value",))
+    ledger = Ledger(path)
     ledger.add({"name": "x, y", "seed": 0, "value": 1.5})
     with path.open("a") as file:
         file.write("z,1")
-    again = Ledger(path, ("name", "seed"), ("value",))
+    again = Ledger(path)
     assert again.has(name="x, y", seed=0)
     assert not again.has(name="z")
-    assert again.rows == [{"name": "x, y", "seed": "0", "value": "1.5"}]
+    assert again.rows == [{"name": "x, y", "seed": 0, "value": 1.5}]
+    again.add({"name": "y", "commit": "12e3456", "value": 1 / 3, "other": 2})
+    assert path.read_text().splitlines() == [
+        "name,seed,value,other,commit", '"x, y",0,1.5,,', "y,,0.333333,2,12e3456"
+    ]  # fmt: skip
+    assert Ledger(path).rows[1]["commit"] == "12e3456"
 
 
 def test_bars_become_a_file(tmp_path):
@@ -131,10 +147,10 @@ def test_every_ablation_changes_something_that_exists():
 
     base = base_settings(SHIPPED)
     plain = RunConfig.from_dict(base).to_dict()
-    for name, change in ABLATIONS.items():
-        assert change.rows in ("", *GRAPH_CHANGES, *SAMPLE_CHANGES)
-        changed = RunConfig.from_dict(nested(change.settings, base)).to_dict()
-        differs = changed != plain or bool(change.rows) or change.operators
+    for name, variant in VARIANTS.items():
+        assert variant.rows in ("", *GRAPH_CHANGES, *SAMPLE_CHANGES)
+        changed = RunConfig.from_dict(nested(variant.settings, base)).to_dict()
+        differs = changed != plain or bool(variant.rows) or variant.operators
         assert differs == (name != "full")
 
 
@@ -161,26 +177,36 @@ def _arrays(encoded):
 
 
 def test_a_result_file_makes_no_commit_dirty(tmp_path):
-    import importlib.util
-    import shutil
     import subprocess
 
-    from experiments import provenance
+    from experiments.shared.results import git_commit
 
-    folder = tmp_path / "experiments"
-    (folder / "results").mkdir(parents=True)
-    shutil.copy(provenance.__file__, folder)
-    result = folder / "results" / "a.json"
+    code = tmp_path / "experiments" / "a.py"
+    result = code.with_name("results") / "a.json"
+    result.parent.mkdir(parents=True)
     result.write_text("1")
+    code.write_text("")
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *words], cwd=tmp_path, check=True)
-    spec = importlib.util.spec_from_file_location("copied", folder / "provenance.py")
-    copied = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(copied)
-    commit = copied.git_commit()
+    commit = git_commit(tmp_path)
     result.write_text("2")
-    assert copied.git_commit() == commit
-    with (folder / "provenance.py").open("a") as file:
-        file.write("\n")
-    assert copied.git_commit() == f"{commit}-dirty"
+    assert git_commit(tmp_path) == commit
+    code.write_text("2")
+    assert git_commit(tmp_path) == f"{commit}-dirty"
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_file_at_the_top_is_a_command_with_a_row_in_the_readme(path):
+    if path.stem == "__init__":
+        return
+    assert f"python -m experiments.{path.stem}" in help_of(path.stem)
+    readme = (EXPERIMENTS / "README.md").read_text(encoding="utf-8")
+    assert f"python -m experiments.{path.stem}" in readme
+
+
+def test_a_quick_run_leaves_nothing_beside_the_results():
+    from experiments.shared.results import RESULTS, folder_of
+
+    assert folder_of(quick=False) == RESULTS
+    assert not folder_of(quick=True).is_relative_to(EXPERIMENTS)

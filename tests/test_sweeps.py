@@ -260,7 +260,7 @@ def test_every_point_is_measured_twice_in_a_row(six, tmp_path, capsys, monkeypat
 
     monkeypatch.setattr(repeatability, "run_sweep", functools.partial(run_sweep, measure=measure))
     again = tmp_path / "again.jsonl"
-    assert repeatability.main([str(again), "--measure", "5", "--sweep", str(six)]) == 0
+    repeatability.main([str(again), "--measure", "5", "--sweep", str(six)])
     assert len(seen) == 12
     assert seen[::2] == seen[1::2]
     assert [len(read_records(p)) for p in (again, repeatability.first_of(again))] == [6, 6]
@@ -269,32 +269,30 @@ def test_every_point_is_measured_twice_in_a_row(six, tmp_path, capsys, monkeypat
     assert "10.0%" in printed
     assert "with committed records" not in printed
     # all is measured: a second call only reads
-    assert repeatability.main([str(again), "--measure", "5", "--sweep", str(six)]) == 0
+    repeatability.main([str(again), "--measure", "5", "--sweep", str(six)])
     assert len(seen) == 12
 
 
 def test_gpu_script_in_its_small_setting(tmp_path, capsys):
     """The whole script with real measurements on the CPU, then packing."""
     arguments = ["--small", "--out", str(tmp_path), "--quiet"]
-    assert gpu_sweep.main(arguments) == 0
+    gpu_sweep.main(arguments)
     assert "11 measured" in capsys.readouterr().out
     records = read_records(tmp_path / "models.jsonl")
     assert [r.error for r in records if r.status != "ok"] == []
     assert all(r.seconds > 0 and r.threads == 1 for r in records)
-    assert gpu_sweep.main(arguments) == 0
+    gpu_sweep.main(arguments)
     assert "11 known before" in capsys.readouterr().out
 
     target = tmp_path / "m.jsonl.gz"
-    assert pack_records.main([str(tmp_path / "models.jsonl"), str(target)]) == 0
+    pack_records.main([str(tmp_path / "models.jsonl"), str(target)])
     first = target.read_bytes()
     assert len(read_records(target)) == 11
-    assert pack_records.main([str(tmp_path / "models.jsonl"), str(target)]) == 0
+    pack_records.main([str(tmp_path / "models.jsonl"), str(target)])
     assert target.read_bytes() == first
 
 
-def test_gpu_script_without_a_gpu_says_so(tmp_path, capsys, monkeypatch):
+def test_gpu_script_without_a_gpu_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert gpu_sweep.main(["--out", str(tmp_path)]) == 1
-    error = capsys.readouterr().err
-    assert "no CUDA device" in error
-    assert error.count("\n") == 1
+    with pytest.raises(SystemExit, match=r"^gpu_sweep: .*no CUDA device[^\n]*$"):
+        gpu_sweep.main(["--out", str(tmp_path)])

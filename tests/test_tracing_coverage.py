@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from experiments import readme
-from experiments.tracing_tables import coverage, docs, golden, speed
+from experiments.shared.markdown import README
+from experiments.tracing_tables import coverage, golden, speed
 from experiments.tracing_tables.common import attempt, make
 from experiments.tracing_tables.kinds import all_kinds
+from experiments.writing import tracing as docs
 from tracing import trace
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -105,6 +106,5 @@ def test_costs_are_linear_in_nodes() -> None:
 
 
 def test_readme_shows_what_the_result_file_says():
-    lines = docs.short()
-    assert any(line.startswith("| torchvision | ") for line in lines)
-    assert "\n".join(lines) in readme.README.read_text(encoding="utf-8")
+    assert "\n| torchvision | " in docs.short()
+    assert docs.short() in README.read_text(encoding="utf-8")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from time import process_time
 
-from experiments.tracing_tables.common import Row, Study, counted
+from experiments.shared.ledger import Row
+from experiments.tracing_tables.common import Study, counted
 from experiments.tracing_tables.coverage import TRANSFORMERS, small
 from experiments.tracing_tables.flops import NAMES
 from tracing import BATCH_MARKER, OpGraph, trace, zoo

@@ -8,9 +8,11 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from experiments.tracing_tables.common import Row, Study, load
-from experiments.tracing_tables.diffusion import DIFFUSION, library_model
+from experiments.shared.averages import grouped
+from experiments.shared.ledger import Row
+from experiments.tracing_tables.common import Study, ledger
 from experiments.tracing_tables.kinds import all_kinds
+from experiments.tracing_tables.kinds.libraries import DIFFUSION, library_model
 from tracing import OpGraph, trace, zoo
 
 TRANSFORMERS = (
@@ -58,7 +60,8 @@ def keys() -> list[str]:
     try:
         names = timm_names()
     except Exception:
-        names = [row["model"] for row in load("coverage") if row["model"].startswith("timm:")]
+        known = (row["model"] for row in ledger("coverage").rows)
+        names = [name for name in known if name.startswith("timm:")]
     from_zoo = [*zoo.names("torchvision:"), *(f"transformers:{name}" for name in TRANSFORMERS)]
     return [*all_kinds(), *DIFFUSION, *from_zoo, *names]
 
@@ -140,10 +143,7 @@ def _counts_layers(config: Any, name: str) -> bool:
 
 def groups(table: list[Row]) -> dict[str, list[Row]]:
     """Rows by the part of the name before the colon."""
-    found: dict[str, list[Row]] = {}
-    for each in table:
-        found.setdefault(each["model"].partition(":")[0], []).append(each)
-    return found
+    return grouped(table, lambda row: row["model"].partition(":")[0])
 
 
 def summary(table: list[Row]) -> list[str]:

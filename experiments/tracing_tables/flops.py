@@ -12,7 +12,8 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.tracing_tables.common import Row, Study, counted
+from experiments.shared.ledger import Row
+from experiments.tracing_tables.common import Study, counted
 from tracing import OpGraph, trace, zoo
 from tracing.capture.calls import all_tensors
 

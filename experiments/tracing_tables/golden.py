@@ -9,9 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.tracing_tables.common import Row, Study, counted
+from experiments.shared.ledger import Row
+from experiments.tracing_tables.common import Study, counted
 from experiments.tracing_tables.flops import seen_by_counter
-from experiments.tracing_tables.kinds_layers import Fn
+from experiments.tracing_tables.kinds.layers import Fn
 from tracing import trace
 
 

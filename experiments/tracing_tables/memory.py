@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.tracing_tables.common import Row, Study, errors
+from experiments.shared.ledger import Row
+from experiments.tracing_tables.common import Study, errors
 from prenet_gnn.memory.peak import peak_memory
 from prenet_gnn.workload.workload import Workload
 from tracing import trace

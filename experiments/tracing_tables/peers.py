@@ -16,8 +16,10 @@ from time import process_time
 import torch
 from torch import nn
 
-from experiments.tracing_tables.common import Row, Study
+from experiments.shared.ledger import Row
+from experiments.tracing_tables.common import Study
 from experiments.tracing_tables.flops import seen_by_counter
+from experiments.tracing_tables.kinds.layers import Fn
 from tracing import trace
 
 # Tools count biases and norms differently; a count this close is right.
@@ -38,42 +40,17 @@ def _image() -> torch.Tensor:
     return torch.randn(1, 3, 224, 224)
 
 
-class Attention(nn.Module):
-    """Self-attention of one tensor."""
-
-    def __init__(self) -> None:
-        """Makes the layer."""
-        super().__init__()
-        self.layer = nn.MultiheadAttention(100, 1, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Attends from every row to every row."""
-        out = self.layer(x, x, x, need_weights=False)[0]
-        assert isinstance(out, torch.Tensor)
-        return out
+def _attention() -> nn.Module:
+    layer = nn.MultiheadAttention(100, 1, batch_first=True)
+    return Fn(lambda self, x: self.layer(x, x, x, need_weights=False)[0], layer=layer)
 
 
-class Twice(nn.Module):
-    """One layer that is called twice."""
-
-    def __init__(self) -> None:
-        """Makes the layer."""
-        super().__init__()
-        self.layer = nn.Linear(1000, 1000)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Calls the layer on its own output."""
-        out = self.layer(self.layer(x))
-        assert isinstance(out, torch.Tensor)
-        return out
+def _twice() -> nn.Module:
+    return Fn(lambda self, x: self.layer(self.layer(x)), layer=nn.Linear(1000, 1000))
 
 
-class Products(nn.Module):
-    """Attention written with products of tensors."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiplies without a layer."""
-        return (x @ x.transpose(1, 2)).softmax(-1) @ x
+def _products() -> nn.Module:
+    return Fn(lambda _, x: (x @ x.transpose(1, 2)).softmax(-1) @ x)
 
 
 def _encoder() -> nn.Module:
@@ -93,13 +70,13 @@ MODELS: dict[str, Case] = {
         35_840_000,
     ),
     "MultiheadAttention(100), 1000 rows": (
-        Attention,
+        _attention,
         lambda: torch.randn(1, 1000, 100),
         480_000_000,
     ),
     "encoder layer": (_encoder, lambda: torch.randn(1, 50, 64), 3_916_800),
-    "products": (Products, lambda: torch.randn(1, 64, 128), 2_097_152),
-    "one layer twice": (Twice, lambda: torch.randn(1, 20, 1000), 80_000_000),
+    "products": (_products, lambda: torch.randn(1, 64, 128), 2_097_152),
+    "one layer twice": (_twice, lambda: torch.randn(1, 20, 1000), 80_000_000),
     "compiled layer": (
         lambda: torch.compile(nn.Linear(1000, 1000)),  # type: ignore[return-value]
         lambda: torch.randn(1, 1000),

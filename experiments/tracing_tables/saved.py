@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from experiments.tracing_tables.common import Row, Study, errors
+from experiments.shared.ledger import Row
+from experiments.tracing_tables.common import Study, errors
 from prenet_gnn.measuring.memory import saved_for_backward_bytes
 from tracing import trace
 from tracing.costs.timeline import saved_bytes

@@ -8,14 +8,14 @@ from __future__ import annotations
 import multiprocessing
 import resource
 from concurrent.futures import ProcessPoolExecutor
-from statistics import median
-from time import process_time
-from typing import Any
 
 import torch
 
-from experiments.tracing_tables.common import Row, Study
-from tracing import OpGraph, OpNode, Source, TensorSpec, trace, zoo
+from experiments.shared.graphs import chain
+from experiments.shared.ledger import Row
+from experiments.shared.timing import cpu_s, median_s
+from experiments.tracing_tables.common import Study
+from tracing import OpGraph, trace, zoo
 from tracing.costs.node import node_cost
 
 # Name in the table: spec, batch size, sequence length, repetitions.
@@ -26,12 +26,6 @@ MODELS = {
     "Llama-3-405B": ("transformers:llama-3-405b", 1, 4096, 1),
 }
 LENGTHS = (100, 1_000, 10_000, 50_000)
-
-
-def _time(work: Any) -> float:
-    start = process_time()
-    work()
-    return process_time() - start
 
 
 def _memory() -> int:
@@ -51,50 +45,30 @@ def compare(name: str) -> Row:
     trace(small, image)
     trace(small, image, backend="record")
     before = _memory()
-    traced = [_time(lambda: trace(model, args, kwargs)) for _ in range(repeats)]
+    traced = median_s(lambda: trace(model, args, kwargs), repeats)
     peak = _memory()
-    recorded = [_time(lambda: trace(model, args, kwargs, backend="record")) for _ in range(repeats)]
-    exported = [
-        _time(lambda: torch.export.export(model, args, kwargs, strict=False))
-        for _ in range(repeats)
-    ]
+    recorded = median_s(lambda: trace(model, args, kwargs, backend="record"), repeats)
+    base = median_s(lambda: torch.export.export(model, args, kwargs, strict=False), repeats)
     graph = trace(model, args, kwargs, backend="record")
-    base = median(exported)
     return {
         "nodes": len(graph.nodes),
         "export_s": round(base, 3),
-        "trace_s": round(median(traced), 3),
-        "record_s": round(median(recorded), 3),
-        "trace_over_export": round(median(traced) / base, 3),
-        "record_over_export": round(median(recorded) / base, 3),
+        "trace_s": round(traced, 3),
+        "record_s": round(recorded, 3),
+        "trace_over_export": round(traced / base, 3),
+        "record_over_export": round(recorded / base, 3),
         "peak_bytes": peak,
         "before_bytes": before,
     }
 
 
-def chain(length: int) -> OpGraph:
-    """A graph of linear layers, one after the other."""
-    spec, weight = TensorSpec((8, 64)), TensorSpec((64, 64))
-    nodes = []
-    for i in range(length):
-        first = Source("node", i - 1) if i else Source("input", name="x")
-        sources = (first, Source("param", name=f"{i}.weight"))
-        nodes.append(
-            OpNode(
-                i, f"linear_{i}", "aten.linear.default", "linear", str(i), sources,
-                (spec, weight), (spec,), {}, (bool(i), True), True,
-            )
-        )  # fmt: skip
-    return OpGraph(tuple(nodes), batch_size=8)
-
-
 def costs(name: str) -> Row:
     """Time per node of costs, saved bytes and JSON."""
     length = int(name.split()[-1])
-    graph = chain(length)
-    seconds = min(_time(lambda: [node_cost(node) for node in graph.nodes]) for _ in range(3))
-    memory = _time(lambda: graph.saved_bytes)
-    written = _time(lambda: OpGraph.from_json(graph.to_json()))
+    graph = chain(length, alike=True)
+    seconds = min(cpu_s(lambda: [node_cost(node) for node in graph.nodes]) for _ in range(3))
+    memory = cpu_s(lambda: graph.saved_bytes)
+    written = cpu_s(lambda: OpGraph.from_json(graph.to_json()))
     return {
         "nodes": length,
         "cost_us_per_node": round(1e6 * seconds / length, 2),

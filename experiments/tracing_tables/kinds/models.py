@@ -9,13 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.tracing_tables.kinds_layers import IMAGE, TEXT, Built, Fn, call
-
-ROWS = (4, 16)
-
-
-def _linear() -> nn.Linear:
-    return nn.Linear(16, 16)
+from experiments.tracing_tables.kinds.layers import IMAGE, ROWS, TEXT, Built, Fn, call, linear
 
 
 class Block(nn.Module):
@@ -123,7 +117,7 @@ def _custom_operator() -> Built:
         double.register_fake(torch.empty_like)
         double.register_autograd(lambda _, grad: grad * 2)
     run = lambda s, x: torch.ops.prenet_tables.double(s.lin(x))  # noqa: E731
-    return Fn(run, lin=_linear()), (torch.randn(ROWS),), {}
+    return Fn(run, lin=linear()), (torch.randn(ROWS),), {}
 
 
 def _variational(self: Any, x: torch.Tensor) -> Any:
@@ -191,22 +185,22 @@ MODELS: dict[str, Callable[[], Built]] = {
     ),
     "experts": call(lambda s, x: s.moe(x), TEXT, moe=Experts),
     "state-space scan": call(lambda s, x: s.scan(x), TEXT, scan=Scan),
-    "autograd.Function": call(lambda s, x: Square.apply(s.a(x)), ROWS, a=_linear),
+    "autograd.Function": call(lambda s, x: Square.apply(s.a(x)), ROWS, a=linear),
     "custom operator": _custom_operator,
     "variational autoencoder": call(
         _variational, ROWS, encode=lambda: nn.Linear(16, 8), decode=lambda: nn.Linear(4, 16)
     ),
-    "generative adversarial": call(_adversarial, ROWS, a=_linear, b=_linear),
-    "siamese": call(lambda s, x, y: F.cosine_similarity(s.a(x), s.a(y)), ROWS, ROWS, a=_linear),
-    "stochastic depth": call(_skipping, ROWS, a=_linear),
-    "branch on values": call(_branches, ROWS, a=_linear, b=_linear),
-    "loop until small": call(_until_small, ROWS, a=_linear),
-    "torch.cond": call(_condition, ROWS, a=_linear),
-    "flex_attention": call(_flexible, TEXT, a=_linear),
-    "torch.vmap": call(_mapped, ROWS, a=_linear),
-    "torch.func": call(_by_jacobian, ROWS, a=_linear),
-    "gradient penalty": call(_penalised, ROWS, a=_linear),
-    "boolean mask": call(lambda s, x: s.a(x[x.sum(1) > 0]), ROWS, a=_linear),
+    "generative adversarial": call(_adversarial, ROWS, a=linear, b=linear),
+    "siamese": call(lambda s, x, y: F.cosine_similarity(s.a(x), s.a(y)), ROWS, ROWS, a=linear),
+    "stochastic depth": call(_skipping, ROWS, a=linear),
+    "branch on values": call(_branches, ROWS, a=linear, b=linear),
+    "loop until small": call(_until_small, ROWS, a=linear),
+    "torch.cond": call(_condition, ROWS, a=linear),
+    "flex_attention": call(_flexible, TEXT, a=linear),
+    "torch.vmap": call(_mapped, ROWS, a=linear),
+    "torch.func": call(_by_jacobian, ROWS, a=linear),
+    "gradient penalty": call(_penalised, ROWS, a=linear),
+    "boolean mask": call(lambda s, x: s.a(x[x.sum(1) > 0]), ROWS, a=linear),
     "channels last": lambda: (
         nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)).to(memory_format=torch.channels_last),
         (torch.randn(IMAGE).to(memory_format=torch.channels_last),),

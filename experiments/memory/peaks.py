@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.adapters import DECODERS, decoder, decoder_graph
-from experiments.memory_tools import Question, answers
+from experiments.memory.decoders import DECODERS, decoder, decoder_graph
+from experiments.memory.tools import Question, answers
 from prenet_gnn.data.tables import find_data_dir, read_memory
 from prenet_gnn.memory.peak import peak_memory
 from prenet_gnn.workload.workload import Workload

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from experiments.layer_tables import device_columns, operator_table
+from experiments.layers.tables import device_columns, operator_table
 from prenet_gnn.encoding.fields import NUMBERS
 from prenet_gnn.evaluation.baselines.pooling import columns_of
 from prenet_gnn.evaluation.baselines.regressors import make_regressor
@@ -76,7 +76,7 @@ def _is_shared(column: str) -> bool:
 
 
 def calls_of(encoded: Encoded, workload: Workload, hardware: Hardware, run: int) -> pd.DataFrame:
-    """The calls of a graph with the columns of `layer_tables`."""
+    """The calls of a graph with the columns of `experiments.layers.tables`."""
     numbers, work = encoded.numbers, encoded.work
     base = len(KINDS)
     table = pd.DataFrame({"run": np.full(len(work), run)})

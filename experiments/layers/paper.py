@@ -13,18 +13,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.layer_sum import LayerSum
-from experiments.studies import Ledger
+from experiments.layers.summed import LayerSum
+from experiments.shared.ledger import Ledger
 from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.workload.workload import Workload
 
-KEYS = ("model", "gpu", "batch_size")
-COLUMNS = (
-    "paper_measured_s", "paper_predicted_s", "paper_error_percent", "layer_sum_s",
-    "layer_sum_error_percent", "gnn_s", "gnn_error_percent",
-)  # fmt: skip
 FILE = Path("raw", "prenet", "prenet_paper_results.csv")
 # The paper's table of GPUs gives its V100 the clock and the bus of the PCIe card.
 DEVICES = {"Tesla V100-16GB": "Tesla V100-PCIE-16GB"}
@@ -89,9 +84,8 @@ def end_to_end(
             }
         )
     frame = pd.DataFrame(ledger.rows)
-    errors = [name for name in COLUMNS if name.endswith("percent")]
-    means = frame[errors].astype(float).mean().round(1)
-    slower = frame["gnn_s"].astype(float) > frame["paper_measured_s"].astype(float)
+    means = frame.filter(like="percent").mean().round(1)
+    slower = frame["gnn_s"] > frame["paper_measured_s"]
     return {
         "runs": len(frame),
         "mean error in percent": {str(k): float(v) for k, v in means.items()},

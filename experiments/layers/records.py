@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from experiments.layer_tables import GATES, Work, convolution, recurrent, row_of, with_features
+from experiments.layers.tables import GATES, Work, convolution, recurrent, row_of, with_features
+from experiments.shared.results import EXPERIMENTS
 from prenet_gnn.measuring.layers import Value, parse_spec
 
 if TYPE_CHECKING:
     from prenet_gnn.data.records import MeasuredRecord
 
-RECORDS = Path(__file__).parent / "records"
+RECORDS = EXPERIMENTS / "records"
 OPTIMIZERS = ("none", "sgd", "adam", "adamw")
 DEFAULT_IMAGE, DEFAULT_SEQ = 56, 128
 

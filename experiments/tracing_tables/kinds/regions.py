@@ -1,4 +1,4 @@
-"""Small models of every kind that tracing has to cope with: layers, inputs, wrappers, regions."""
+"""Small models with unusual inputs, and with wrappers and regions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import checkpoint as checkpoints
 
-from experiments.tracing_tables import kinds_layers, kinds_models
-from experiments.tracing_tables.kinds_layers import Built, Fn
-
-ROWS, TEXT, IMAGE = (4, 16), (2, 6, 16), (2, 8, 12, 12)
-
-
-def _linear() -> nn.Linear:
-    return nn.Linear(16, 16)
+from experiments.tracing_tables.kinds.layers import ROWS, TEXT, Built, Fn, linear
 
 
 class Output(dict[str, torch.Tensor]):
@@ -71,26 +64,26 @@ def _ctc(self: Any, x: torch.Tensor) -> Any:
 
 
 INPUTS: dict[str, Callable[[], Built]] = {
-    "dict": lambda: (Fn(lambda s, d: {"y": s.lin(d["x"])}, lin=_linear()), ({"x": _rows()},), {}),
-    "keyword only": lambda: (Fn(lambda s, *, x: s.lin(x), lin=_linear()), (), {"x": _rows()}),
+    "dict": lambda: (Fn(lambda s, d: {"y": s.lin(d["x"])}, lin=linear()), ({"x": _rows()},), {}),
+    "keyword only": lambda: (Fn(lambda s, *, x: s.lin(x), lin=linear()), (), {"x": _rows()}),
     "nested": lambda: (
-        Fn(_nested, lin=_linear()),
+        Fn(_nested, lin=linear()),
         ({"pair": (_rows(), [_rows(), True])},),
         {},
     ),
     "optional": lambda: (
-        Fn(lambda s, x, mask=None: s.lin(x) if mask is None else x, lin=_linear()),
+        Fn(lambda s, x, mask=None: s.lin(x) if mask is None else x, lin=linear()),
         (_rows(), None),
         {},
     ),
     "output class": lambda: (
-        Fn(lambda s, x: Output(logits=s.lin(x), hidden=x), lin=_linear()),
+        Fn(lambda s, x: Output(logits=s.lin(x), hidden=x), lin=linear()),
         (_rows(),),
         {},
     ),
-    "cache": lambda: (Fn(_cached, lin=_linear()), (_text(), Cache([_text()])), {}),
-    "several losses": lambda: (Fn(_several_losses, lin=_linear()), (_rows(),), {}),
-    "ctc loss": lambda: (Fn(_ctc, lin=_linear()), (_text(),), {}),
+    "cache": lambda: (Fn(_cached, lin=linear()), (_text(), Cache([_text()])), {}),
+    "several losses": lambda: (Fn(_several_losses, lin=linear()), (_rows(),), {}),
+    "ctc loss": lambda: (Fn(_ctc, lin=linear()), (_text(),), {}),
 }
 
 
@@ -123,7 +116,7 @@ def _adapter(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _lora() -> nn.Module:
-    base = _linear().requires_grad_(False)
+    base = linear().requires_grad_(False)
     return Fn(_adapter, base=base, down=nn.Linear(16, 2, False), up=nn.Linear(2, 16, False))
 
 
@@ -145,7 +138,7 @@ def _checkpointed(reentrant: bool) -> nn.Module:
         assert isinstance(hidden, torch.Tensor)
         return self.last(hidden)
 
-    return Fn(run, first=_linear(), body=_mlp(), last=_linear())
+    return Fn(run, first=linear(), body=_mlp(), last=linear())
 
 
 def _in_segments(self: Any, x: torch.Tensor) -> Any:
@@ -182,42 +175,26 @@ def _exits(self: Any, x: torch.Tensor) -> Any:
 
 REGIONS: dict[str, Callable[[], Built]] = {
     "torch.compile": lambda: _one(torch.compile(_mlp())),  # type: ignore[arg-type]
-    "compiled part": lambda: _one(nn.Sequential(torch.compile(_mlp()), _linear())),  # type: ignore[arg-type]
+    "compiled part": lambda: _one(nn.Sequential(torch.compile(_mlp()), linear())),  # type: ignore[arg-type]
     "DataParallel": lambda: _one(nn.DataParallel(_mlp())),
     "DistributedDataParallel": lambda: _one(_distributed()),
     "LoRA": lambda: _one(_lora()),
     "frozen": lambda: _one(_frozen()),
     "tied": lambda: (_tied(), (torch.zeros(2, 6, dtype=torch.long),), {}),
-    "shared layer": lambda: _one((lambda lin: nn.Sequential(lin, nn.ReLU(), lin))(_linear())),
+    "shared layer": lambda: _one((lambda lin: nn.Sequential(lin, nn.ReLU(), lin))(linear())),
     "checkpoint": lambda: _one(_checkpointed(False)),
     "checkpoint, reentrant": lambda: _one(_checkpointed(True)),
     "checkpoint_sequential": lambda: _one(Fn(_in_segments, body=nn.Sequential(_mlp(), _mlp()))),
-    "autocast": lambda: _one(Fn(_autocast, a=_linear(), b=_linear())),
-    "no_grad": lambda: _one(Fn(_no_grad, a=_linear(), b=_linear())),
-    "distillation": lambda: _one(Fn(_distilled, a=_linear(), b=_linear())),
-    "several exits": lambda: _one(Fn(_exits, a=_linear(), b=_linear(), head=_linear())),
+    "autocast": lambda: _one(Fn(_autocast, a=linear(), b=linear())),
+    "no_grad": lambda: _one(Fn(_no_grad, a=linear(), b=linear())),
+    "distillation": lambda: _one(Fn(_distilled, a=linear(), b=linear())),
+    "several exits": lambda: _one(Fn(_exits, a=linear(), b=linear(), head=linear())),
     "evaluation": lambda: _one(_mlp().eval()),
     "bfloat16": lambda: (_mlp().bfloat16(), (_rows().bfloat16(),), {}),
     "float64": lambda: (_mlp().double(), (_rows().double(),), {}),
     "input with gradient": lambda: (_mlp(), (_rows().requires_grad_(),), {}),
-    "in place": lambda: _one(nn.Sequential(_linear(), nn.ReLU(True), nn.Dropout(0.1, True))),
-    "weight norm": lambda: _one(nn.utils.parametrizations.weight_norm(_linear())),
-    "spectral norm": lambda: _one(nn.utils.parametrizations.spectral_norm(_linear())),
+    "in place": lambda: _one(nn.Sequential(linear(), nn.ReLU(True), nn.Dropout(0.1, True))),
+    "weight norm": lambda: _one(nn.utils.parametrizations.weight_norm(linear())),
+    "spectral norm": lambda: _one(nn.utils.parametrizations.spectral_norm(linear())),
     "lazy": lambda: _one(nn.Sequential(nn.LazyLinear(16), nn.LazyBatchNorm1d())),
 }
-
-
-def all_kinds() -> dict[str, Callable[[], Built]]:
-    """Every model by name; the part before the colon is its group."""
-    groups = {
-        "input": INPUTS,
-        "region": REGIONS,
-        "layer": kinds_layers.LAYERS,
-        "model": kinds_models.MODELS,
-        "geometric": kinds_models.geometric(),
-    }
-    return {
-        f"{group}:{name}": build
-        for group, models in groups.items()
-        for name, build in models.items()
-    }

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prenet_gnn.data.records import MeasuredRecord
-from prenet_gnn.errors import CheckpointError
 from prenet_gnn.measuring.graphs import GraphSource
 from prenet_gnn.predictor.calibration import describe, features_of
 
 if TYPE_CHECKING:
-    from prenet_gnn.data.splits import Split
     from prenet_gnn.predictor.predictor import Predictor
     from prenet_gnn.training.fit import Fitted
     from prenet_gnn.training.rows import Rows
@@ -70,11 +67,9 @@ def held_out_points(
     Raises:
         CheckpointError: The weights are missing, or were fitted to one of the devices.
     """
-    from prenet_gnn.data.splits import joint_fold
-    from prenet_gnn.training.prepare import prepare_rows
+    from experiments.shared.networks import load_networks, rows_and_fold
 
-    rows = prepare_rows(None)
-    fold = joint_fold(rows.frame, number)
+    rows, fold = rows_and_fold(number)
     networks = load_networks(weights, rows, fold)
     chosen = np.sort(np.concatenate([fold.test[kind] for kind in kinds]))
     points: dict[str, list[Point]] = {}
@@ -84,60 +79,6 @@ def held_out_points(
             row = rows.frame.iloc[int(i)]
             points.setdefault(f"{row.gpu}, {row.source}, {row.framework}", []).append(point)
     return points
-
-
-def load_networks(folder: Path, rows: Rows, fold: Split) -> list[Fitted]:
-    """Networks of a checkpoint, or of a training run of `experiments.accuracy`."""
-    from prenet_gnn.network.checkpoint import DESCRIPTION, load_checkpoint
-    from prenet_gnn.training.fit import Fitted
-    from prenet_gnn.training.run import member_folder
-
-    if member_folder(folder, 0).is_dir() and not (folder / DESCRIPTION).is_file():
-        return [_unfinished(folder, rows, fold)]
-    checkpoint = load_checkpoint(folder)
-    seen = sorted(set(checkpoint.facts.get("devices", ())) & set(fold.devices))
-    if seen:
-        raise CheckpointError(
-            f"'{folder}' was fitted to rows of {', '.join(seen)}: name weights that were trained "
-            "without this fold."
-        )
-    return [Fitted(model, checkpoint.latents, []) for model in checkpoint.models]
-
-
-def _unfinished(folder: Path, rows: Rows, fold: Split) -> Fitted:
-    """The state that `experiments.accuracy` keeps while it fits; its settings lie beside it."""
-    import torch
-
-    from prenet_gnn.network.config import ModelConfig
-    from prenet_gnn.network.paired import build_network
-    from prenet_gnn.training.fit import Fitted
-    from prenet_gnn.training.prepare import prepare_operators, without_chips
-    from prenet_gnn.training.run import known_folder, member_folder
-
-    facts: dict[str, Any] = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
-    if facts["held_out_devices"] != list(fold.devices):
-        raise CheckpointError(f"'{folder}' holds out other devices than this fold.")
-    latents = rows.latents(fold.train)
-    if facts["config"]["train"].get("operators_per_step"):
-        operators = without_chips(prepare_operators(None), fold.devices)
-        latents = latents.with_devices(operators.latents(range(len(operators))).devices)
-    config = replace(
-        ModelConfig.from_dict(facts["config"]["model"]),
-        device_latents=len(latents.devices) + 1,
-        host_latents=len(latents.hosts) + 1,
-        framework_latents=len(latents.frameworks) + 1,
-    )
-    network = build_network(config)
-    kept_in = member_folder(folder, 0)
-    parts = {"": kept_in}
-    if config.setting_latents:
-        parts = {"general.": kept_in, "known.": known_folder(kept_in)}
-    state: dict[str, Any] = {}
-    for prefix, place in parts.items():
-        kept = torch.load(place / "last.ckpt", weights_only=True)["model"]
-        state.update({prefix + name: value for name, value in kept.items()})
-    network.load_state_dict(state)
-    return Fitted(network.eval(), latents, [])
 
 
 def _predicted(networks: Sequence[Fitted], rows: Rows, chosen: np.ndarray) -> list[Point]:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 # A model with its positional and its named inputs.
 Built = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
-TEXT, IMAGE, VOLUME = (2, 6, 16), (2, 8, 12, 12), (2, 4, 6, 8, 8)
+ROWS, TEXT, IMAGE, VOLUME = (4, 16), (2, 6, 16), (2, 8, 12, 12), (2, 4, 6, 8, 8)
 
 
 class Fn(nn.Module):
@@ -44,7 +44,8 @@ def call(function: Callable[..., Any], *shapes: tuple[int, ...], **modules: Any)
     return build
 
 
-def _linear() -> nn.Linear:
+def linear() -> nn.Linear:
+    """A layer as wide as the inputs."""
     return nn.Linear(16, 16)
 
 
@@ -134,7 +135,7 @@ LAYERS: dict[str, Callable[[], Built]] = {
         attention=lambda: nn.MultiheadAttention(16, 2, kdim=12, vdim=12, batch_first=True),
     ),
     "grouped-query attention": call(
-        _grouped_query, TEXT, lin=_linear, small=lambda: nn.Linear(16, 8)
+        _grouped_query, TEXT, lin=linear, small=lambda: nn.Linear(16, 8)
     ),
     "TransformerEncoderLayer": on(TEXT, _encoder(norm_first=True)),
     "TransformerEncoderLayer, evaluation": on(TEXT, lambda: _encoder()().eval()),
@@ -162,7 +163,7 @@ LAYERS: dict[str, Callable[[], Built]] = {
     "ConvTranspose3d": on(VOLUME, lambda: nn.ConvTranspose3d(4, 2, 2, 2)),
     "Bilinear": call(lambda s, x, y: s.f(x, y), TEXT, TEXT, f=lambda: nn.Bilinear(16, 16, 4)),
     "EmbeddingBag": lambda: (
-        nn.Sequential(nn.EmbeddingBag(32, 16), _linear()),
+        nn.Sequential(nn.EmbeddingBag(32, 16), linear()),
         (torch.zeros(2, 6, dtype=torch.long),),
         {},
     ),
@@ -185,22 +186,20 @@ LAYERS: dict[str, Callable[[], Built]] = {
         IMAGE, lambda: nn.Upsample(scale_factor=2, mode="bicubic"), lambda: nn.Conv2d(8, 2, 3)
     ),
     "reflection padding": on(IMAGE, lambda: nn.ReflectionPad2d(2), lambda: nn.Conv2d(8, 8, 3)),
-    "einsum": call(
-        lambda s, x: torch.einsum("bnc,bmc,bmd->bnd", s.lin(x), x, x), TEXT, lin=_linear
-    ),
-    "baddbmm": call(lambda s, x: torch.baddbmm(s.lin(x), x @ x.mT, x), TEXT, lin=_linear),
-    "cdist": call(lambda s, x: torch.cdist(s.lin(x), x).softmax(-1), TEXT, lin=_linear),
-    "rotary, complex": call(_rotary, TEXT, lin=_linear),
+    "einsum": call(lambda s, x: torch.einsum("bnc,bmc,bmd->bnd", s.lin(x), x, x), TEXT, lin=linear),
+    "baddbmm": call(lambda s, x: torch.baddbmm(s.lin(x), x @ x.mT, x), TEXT, lin=linear),
+    "cdist": call(lambda s, x: torch.cdist(s.lin(x), x).softmax(-1), TEXT, lin=linear),
+    "rotary, complex": call(_rotary, TEXT, lin=linear),
     "FFT": call(_spectral, IMAGE, conv=lambda: nn.Conv2d(8, 8, 1)),
     "STFT": call(_stft, (2, 64), lin=lambda: nn.Linear(8, 4)),
     "sort and scatter": call(
         lambda s, x: torch.zeros_like(x).scatter_add(1, s.lin(x).argsort(1), x.cumsum(1)),
         TEXT,
-        lin=_linear,
+        lin=linear,
     ),
     "linear algebra": call(
         lambda s, x: torch.linalg.solve(x @ x.mT + torch.eye(6, device=x.device), s.lin(x)),
         TEXT,
-        lin=_linear,
+        lin=linear,
     ),
 }

@@ -1,0 +1,1 @@
+"""Measurements beside predictions, and how calibration brings them together."""

@@ -1,0 +1,1 @@
+"""Measured layers as tables with PreNeT's features, and whole models as sums over them."""

@@ -1,0 +1,1 @@
+"""Parts of the study of memory: batch sizes that fitted, measured peaks, other tools."""

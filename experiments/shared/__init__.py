@@ -1,0 +1,1 @@
+"""What studies share: results and how they were made, resumable runs, tables, plots, options."""

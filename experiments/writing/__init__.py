@@ -1,0 +1,1 @@
+"""Writers of the tables in README and in docs/."""
