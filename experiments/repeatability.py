@@ -25,13 +25,15 @@ from experiments.shared import markdown
 from experiments.shared.command import WRITE, Option, Options, command
 from experiments.shared.results import Result, provenance, write_result
 from prenet_gnn.data.records import MeasuredRecord, read_records
-from prenet_gnn.measuring.sweep_run import run_sweep
+from prenet_gnn.measuring.sweep_run import SweepSettings, run_sweep
 
 FEWEST = 3
 # Slow models are measured a few times only, for seconds, which is as long as the speed of a core
 # that others share stays the same; a median of more iterations is steadier.
 MANY = 15
 SWEEP = "models"
+# Time is up by the clock below, long before these minutes are over.
+SETTINGS = SweepSettings(1.0, "cpu", threads=1, progress=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +107,7 @@ def measure_twice(second: Path, minutes: float, sweep: str = SWEEP) -> None:
         for path in (first_of(second), second):
             # a clock that lets one point be measured: it stands at zero, then time is up
             clock = itertools.chain([0.0, 0.0], itertools.repeat(math.inf))
-            made = run_sweep(
-                sweep,
-                path,
-                1.0,
-                "cpu",
-                threads=1,
-                progress=False,
-                now=functools.partial(next, clock),
-            )
+            made = run_sweep(sweep, path, SETTINGS, now=functools.partial(next, clock))
             measured += made.measured
         if not measured:
             break

@@ -8,7 +8,7 @@ import pytest
 from prenet_gnn import Workload, load_predictor
 from prenet_gnn.cli import main
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.measuring import read_records, runner
+from prenet_gnn.measuring import Effort, Point, read_records, runner
 from prenet_gnn.measuring.checking import Check, check_model
 from prenet_gnn.predictor.prediction import CallShare, Prediction
 
@@ -108,15 +108,8 @@ def test_a_model_that_did_not_fit_still_has_its_prediction():
 
 
 def test_real_check_on_the_cpu():
-    found = check_model(
-        "net:mlp?depth=1&width=16",
-        4,
-        workload=Workload(optimizer="adam"),
-        predictor=load_predictor(),
-        device="cpu",
-        iterations=3,
-        threads=1,
-    )
+    point = Point("net:mlp?depth=1&width=16", 4, workload=Workload(optimizer="adam"))
+    found = check_model(point, load_predictor(), "cpu", Effort(iterations=3, threads=1))
     assert found.prediction.hardware == found.record.hardware == "Tesla T4"
     assert found.prediction.workload.timed == ""
     assert found.record.status == "ok"
@@ -159,4 +152,4 @@ def test_what_a_real_run_cannot_do_is_one_line(capsys, command, option, says):
 
 def test_settings_are_checked_before_anything_runs():
     with pytest.raises(ConfigError, match="precision"):
-        check_model("net:mlp", 1, workload=Workload(precision="fp12"), predictor=None)
+        check_model(Point("net:mlp", 1, workload=Workload(precision="fp12")), None)

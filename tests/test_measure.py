@@ -12,6 +12,7 @@ from prenet_gnn.errors import ConfigError
 from prenet_gnn.measuring import (
     Effort,
     MeasureError,
+    Point,
     facts,
     measure_model,
     runner,
@@ -20,6 +21,7 @@ from prenet_gnn.measuring import (
 from prenet_gnn.measuring.memory import saved_for_backward_bytes
 
 QUICK = Effort(sample_s=0.0, min_samples=2, warmup_s=0.0)
+ONCE = dataclasses.replace(QUICK, iterations=1)
 
 
 class FakeClock:
@@ -155,7 +157,8 @@ def known_device(monkeypatch):
 )
 def test_real_run_on_the_cpu(known_device, spec, mode, phases):
     workload = Workload(mode=mode, optimizer="adamw" if mode == "train" else "none")
-    record = measure_model(spec, 2, None, 8, workload, "cpu", 3, threads=1, effort=QUICK)
+    effort = dataclasses.replace(QUICK, iterations=3, threads=1)
+    record = measure_model(Point(spec, 2, None, 8, workload), "cpu", effort)
     assert record.status == "ok"
     assert record.timed == phases
     assert len(record.samples_s) == 3
@@ -189,15 +192,13 @@ def test_a_device_is_known_by_an_entry_of_its_kind(name, device_type, found):
 
 def test_a_device_object_is_as_good_as_its_name(known_device):
     workload = Workload(mode="infer", optimizer="none")
-    record = measure_model("layer:dense", 1, workload=workload, device=torch.device("cpu"))
+    record = measure_model(Point("layer:dense", 1, workload=workload), torch.device("cpu"))
     assert record.device_type == "cpu"
 
 
 def test_saved_bytes_by_hand(known_device):
     """A layer's input is kept for the weight's gradient: 4 x 8 floats; weights do not count."""
-    record = measure_model(
-        "layer:dense?in=8&out=16", 4, workload=Workload(), device="cpu", effort=QUICK
-    )
+    record = measure_model(Point("layer:dense?in=8&out=16", 4), "cpu", QUICK)
     assert record.saved_bytes == 4 * 8 * 4
     assert record.param_bytes == (8 * 16 + 16) * 4
 
@@ -211,29 +212,23 @@ def test_saved_storages_count_once():
 def test_cpu_peak_by_hand(known_device):
     """Adam without its step: input, weights, and the output while its gradient is held."""
     workload = Workload(mode="infer", optimizer="none")
-    record = measure_model("layer:dense?in=256&out=512", 64, workload=workload, device="cpu")
+    record = measure_model(Point("layer:dense?in=256&out=512", 64, workload=workload), "cpu")
     inputs, output = 64 * 256 * 4, 64 * 512 * 4
     assert record.peak_memory_bytes == record.param_bytes + inputs + output
 
 
 @pytest.mark.parametrize("precision", ["bf16", "amp_bf16", "fp64"])
 def test_precisions_run(known_device, precision):
-    record = measure_model(
-        "net:mlp?depth=1&width=8",
-        2,
-        workload=Workload(precision=precision),
-        device="cpu",
-        effort=QUICK,
-    )
+    point = Point("net:mlp?depth=1&width=8", 2, workload=Workload(precision=precision))
+    record = measure_model(point, "cpu", QUICK)
     assert record.precision == precision
     assert record.seconds > 0
 
 
 @pytest.mark.parametrize("kind", ["conv", "attention", "embedding", "layernorm", "batchnorm"])
 def test_every_layer_family_trains(known_device, kind):
-    record = measure_model(
-        f"layer:{kind}", 2, 8, 8, Workload(channels_last=kind == "conv"), "cpu", 1, effort=QUICK
-    )
+    point = Point(f"layer:{kind}", 2, 8, 8, Workload(channels_last=kind == "conv"))
+    record = measure_model(point, "cpu", ONCE)
     assert record.backward_s > 0
     assert record.input_grad
 
@@ -241,12 +236,12 @@ def test_every_layer_family_trains(known_device, kind):
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
 def test_recurrent_kinds(known_device, kind):
     for spec in (f"layer:recurrent?kind={kind}&hidden=8", f"net:recurrent?kind={kind}&vocab=50"):
-        assert measure_model(spec, 2, None, 4, Workload(), "cpu", 1, effort=QUICK).seconds > 0
+        assert measure_model(Point(spec, 2, seq_len=4), "cpu", ONCE).seconds > 0
 
 
 def test_profile_names_operators(known_device):
     effort = dataclasses.replace(QUICK, profile=True)
-    record = measure_model("layer:dense", 2, workload=Workload(), device="cpu", effort=effort)
+    record = measure_model(Point("layer:dense", 2), "cpu", effort)
     names = [name for name, _, _ in record.operators]
     assert any("mm" in name for name in names)
     seconds = [own for _, own, _ in record.operators]
@@ -267,47 +262,47 @@ def test_out_of_memory_is_a_result(known_device, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(runner, "make_step", fail)
-    record = measure_model("layer:dense", 1 << 20, workload=Workload(), device="cpu")
+    record = measure_model(Point("layer:dense", 1 << 20), "cpu")
     assert record.oom
     assert record.seconds is None
     assert json.loads(record.to_json())["status"] == "oom"
 
 
 def test_huge_tensor_is_out_of_memory(known_device):
-    record = measure_model("layer:dense?in=64", 1 << 44, workload=Workload(), device="cpu")
+    record = measure_model(Point("layer:dense?in=64", 1 << 44), "cpu")
     assert record.oom
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "text"),
+    ("spec", "text"),
     [
-        (("layer:dens", 1), MeasureError, "Did you mean 'layer:dense'"),
-        (("layer:dense?inn=3", 1), MeasureError, "Did you mean 'in'"),
-        (("layer:dense?in=x", 1), MeasureError, "whole number"),
-        (("layer:attention?dim=10&heads=3", 1), MeasureError, "multiple of heads"),
-        (("layer:conv?padding=odd", 1), MeasureError, "same, valid"),
+        ("layer:dens", "Did you mean 'layer:dense'"),
+        ("layer:dense?inn=3", "Did you mean 'in'"),
+        ("layer:dense?in=x", "whole number"),
+        ("layer:attention?dim=10&heads=3", "multiple of heads"),
+        ("layer:conv?padding=odd", "same, valid"),
     ],
 )
-def test_bad_specs_are_one_clear_line(known_device, arguments, error, text):
-    with pytest.raises(error, match=text) as raised:
-        measure_model(*arguments, workload=Workload(), device="cpu", effort=QUICK)
+def test_bad_specs_are_one_clear_line(known_device, spec, text):
+    with pytest.raises(MeasureError, match=text) as raised:
+        measure_model(Point(spec, 1), "cpu", QUICK)
     assert "\n" not in str(raised.value)
 
 
 def test_bad_settings(known_device):
     with pytest.raises(MeasureError, match="cannot be measured"):
-        measure_model("layer:dense", 1, device="meta")
+        measure_model(Point("layer:dense", 1), "meta")
     with pytest.raises(MeasureError, match="not known"):
-        measure_model("layer:dense", 1, device="tpux")
+        measure_model(Point("layer:dense", 1), "tpux")
     with pytest.raises(ConfigError, match="tf32 needs a CUDA device"):
-        measure_model("layer:dense", 1, workload=Workload(precision="tf32"), device="cpu")
+        measure_model(Point("layer:dense", 1, workload=Workload(precision="tf32")), "cpu")
     with pytest.raises(MeasureError, match="at least 1"):
-        measure_model("layer:dense", 1, device="cpu", iterations=0)
+        Effort(iterations=0)
 
 
 def test_settings_are_put_back(known_device):
     before = (torch.get_num_threads(), torch.backends.cudnn.benchmark)
-    measure_model("layer:dense", 1, workload=Workload(), device="cpu", threads=1, effort=QUICK)
+    measure_model(Point("layer:dense", 1), "cpu", dataclasses.replace(QUICK, threads=1))
     assert (torch.get_num_threads(), torch.backends.cudnn.benchmark) == before
 
 

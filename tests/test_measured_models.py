@@ -8,8 +8,8 @@ import torch
 from prenet_gnn.catalogue.reading import device_from
 from prenet_gnn.measuring import MeasuredRecord, build
 from prenet_gnn.measuring.graphs import GraphSource
-from prenet_gnn.measuring.layers import FAMILIES, parse_spec
 from prenet_gnn.measuring.loss import tensors_in
+from prenet_gnn.measuring.models import FAMILIES, parse_spec
 
 
 @pytest.mark.parametrize("spec", ["timm:lcnet_050", "transformers:bert-tiny"])

@@ -15,6 +15,7 @@ from experiments import gpu_sweep, pack_records, repeatability
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.measuring import (
     MeasureError,
+    SweepSettings,
     load_sweep,
     read_records,
     run_sweep,
@@ -23,11 +24,12 @@ from prenet_gnn.measuring import (
     sweep_run,
 )
 from prenet_gnn.measuring.errors import DeviceLostError
-from prenet_gnn.measuring.layers import parse_spec
+from prenet_gnn.measuring.models import parse_spec
 from prenet_gnn.measuring.runner import base_record
 
 ROOT = Path(__file__).resolve().parents[1]
 SWEEPS = sorted((ROOT / "experiments" / "sweeps").glob("*.toml"))
+CPU = SweepSettings(device="cpu", progress=False)
 SIX = """
 seed = 1
 threads = 1
@@ -54,16 +56,18 @@ def known_device(monkeypatch):
 def fake(seconds=0.01, fail=None, seen=None):
     """Stands in for a measurement; `fail` maps (model, batch size) to a status or an exception."""
 
-    def measure(model, batch, image, seq, workload, device, threads, effort):
+    def measure(point, device, effort):
         if seen is not None:
-            seen.append((model, batch))
-        found = (fail or {}).get((model, batch))
+            seen.append((point.model, point.batch_size))
+        found = (fail or {}).get((point.model, point.batch_size))
         if isinstance(found, BaseException):
             raise found
-        base = base_record(model, batch, image, seq, workload, device)
         status = found or "ok"
         return dataclasses.replace(
-            base, threads=threads, status=status, seconds=seconds if status == "ok" else None
+            base_record(point, device),
+            threads=effort.threads,
+            status=status,
+            seconds=seconds if status == "ok" else None,
         )
 
     return measure
@@ -97,10 +101,10 @@ def test_batch_sizes_of_a_series_rise(six):
 
 def test_all_points_once_and_never_twice(six, tmp_path):
     out = tmp_path / "m.jsonl"
-    summary = run_sweep(six, out, device="cpu", progress=False, measure=fake())
+    summary = run_sweep(six, out, CPU, measure=fake())
     assert (summary.measured, summary.known, summary.remaining) == (6, 0, 0)
     seen = []
-    summary = run_sweep(six, out, device="cpu", progress=False, measure=fake(seen=seen))
+    summary = run_sweep(six, out, CPU, measure=fake(seen=seen))
     assert (summary.measured, summary.known) == (0, 6)
     assert seen == []
     assert len({r.key for r in read_records(out)}) == 6
@@ -111,9 +115,7 @@ def test_time_limit_leaves_the_rest(six, tmp_path):
     summary = run_sweep(
         six,
         tmp_path / "m.jsonl",
-        minutes=2,
-        device="cpu",
-        progress=False,
+        dataclasses.replace(CPU, minutes=2),
         measure=fake(),
         now=lambda: next(ticks),
     )
@@ -125,9 +127,9 @@ def test_time_limit_leaves_the_rest(six, tmp_path):
 def test_what_does_not_fit_spares_larger_batches(six, tmp_path, status):
     out = tmp_path / "m.jsonl"
     measure = fake(fail={("net:a", 2): "oom"}) if status == "oom" else fake(seconds=9.0)
-    summary = run_sweep(six, out, device="cpu", progress=False, measure=measure)
+    summary = run_sweep(six, out, CPU, measure=measure)
     assert summary.skipped == (1 if status == "oom" else 4)
-    again = run_sweep(six, out, device="cpu", progress=False, measure=measure)
+    again = run_sweep(six, out, CPU, measure=measure)
     assert again.measured == 0
     assert again.skipped == summary.skipped
 
@@ -135,9 +137,7 @@ def test_what_does_not_fit_spares_larger_batches(six, tmp_path, status):
 @pytest.mark.parametrize("error", [MeasureError("odd"), ValueError("two\nlines")])
 def test_an_error_is_recorded_and_the_sweep_goes_on(six, tmp_path, error):
     out = tmp_path / "m.jsonl"
-    summary = run_sweep(
-        six, out, device="cpu", progress=False, measure=fake(fail={("net:b", 1): error})
-    )
+    summary = run_sweep(six, out, CPU, measure=fake(fail={("net:b", 1): error}))
     assert summary.failed == 1
     assert summary.measured == 6
     failed = [r for r in read_records(out) if r.status == "error"]
@@ -150,8 +150,8 @@ def test_a_point_that_kills_the_process_is_given_up(six, tmp_path):
     killer = fake(fail={("net:a", 1): KeyboardInterrupt()})
     for _ in range(sweep_run.MAX_ATTEMPTS):
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(six, out, device="cpu", progress=False, measure=killer)
-    summary = run_sweep(six, out, device="cpu", progress=False, measure=killer)
+            run_sweep(six, out, CPU, measure=killer)
+    summary = run_sweep(six, out, CPU, measure=killer)
     assert summary.failed == 1
     crashed = [r for r in read_records(out) if r.status == "crash"]
     assert [(r.model, r.batch_size) for r in crashed] == [("net:a", 1)]
@@ -159,13 +159,14 @@ def test_a_point_that_kills_the_process_is_given_up(six, tmp_path):
 
 CHILD = """
 import dataclasses, sys, time
-from prenet_gnn.measuring import runner, run_sweep
+from prenet_gnn.measuring import SweepSettings, runner, run_sweep
 runner._hardware = lambda device: ("Test CPU", None)
-def measure(model, batch, image, seq, workload, device, threads, effort):
+def measure(point, device, effort):
     time.sleep(0.05)
-    base = runner.base_record(model, batch, image, seq, workload, device)
-    return dataclasses.replace(base, threads=threads, seconds=0.01, samples_s=(0.01,) * 200)
-run_sweep(sys.argv[1], sys.argv[2], device="cpu", progress=False, measure=measure)
+    base = runner.base_record(point, device)
+    return dataclasses.replace(base, threads=effort.threads, seconds=0.01, samples_s=(0.01,) * 200)
+settings = SweepSettings(device="cpu", progress=False)
+run_sweep(sys.argv[1], sys.argv[2], settings, measure=measure)
 """
 
 
@@ -182,7 +183,7 @@ def test_kill_and_resume_leave_no_torn_and_no_double_line(tmp_path):
     child.wait()
     before = len(read_records(out))
     assert 0 < before < 40
-    summary = run_sweep(sweep, out, device="cpu", progress=False, measure=fake())
+    summary = run_sweep(sweep, out, CPU, measure=fake())
     records = read_records(out)
     assert summary.known == before
     assert len(records) == len({r.key for r in records}) == 40
@@ -220,9 +221,9 @@ def test_a_lost_gpu_ends_the_process_and_not_every_further_point(six, tmp_path):
     out = tmp_path / "m.jsonl"
     lost = RuntimeError("CUDA error: an illegal memory access was encountered")
     with pytest.raises(DeviceLostError):
-        run_sweep(six, out, device="cpu", progress=False, measure=fake(fail={("net:a", 1): lost}))
+        run_sweep(six, out, CPU, measure=fake(fail={("net:a", 1): lost}))
     assert [r.status for r in read_records(out)].count("error") == 1
-    summary = run_sweep(six, out, device="cpu", progress=False, measure=fake())
+    summary = run_sweep(six, out, CPU, measure=fake())
     assert summary.remaining == 0
     assert len(read_records(out)) == 6
 
@@ -255,8 +256,8 @@ def test_unknown_sweep_lists_the_known():
 def test_every_point_is_measured_twice_in_a_row(six, tmp_path, capsys, monkeypatch):
     seen, seconds = [], iter([0.010, 0.011] * 6)
 
-    def measure(model, batch, *others, **named):
-        return fake(next(seconds), seen=seen)(model, batch, *others, **named)
+    def measure(point, device, effort):
+        return fake(next(seconds), seen=seen)(point, device, effort)
 
     monkeypatch.setattr(repeatability, "run_sweep", functools.partial(run_sweep, measure=measure))
     again = tmp_path / "again.jsonl"

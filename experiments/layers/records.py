@@ -11,7 +11,7 @@ import pandas as pd
 
 from experiments.layers.tables import GATES, Work, convolution, recurrent, row_of, with_features
 from experiments.shared.results import EXPERIMENTS
-from prenet_gnn.measuring.layers import Value, parse_spec
+from prenet_gnn.measuring.models import Value, parse_spec
 
 if TYPE_CHECKING:
     from prenet_gnn.data.records import MeasuredRecord

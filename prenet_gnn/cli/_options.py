@@ -12,6 +12,7 @@ from prenet_gnn.workload.optimizers import OPTIMIZERS
 from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, PRECISIONS, Workload
 
 if TYPE_CHECKING:
+    from prenet_gnn.measuring import Effort, MeasuredRecord, Point
     from prenet_gnn.predictor.interface import TimePredictor
 
 DEFAULT_BATCH_SIZE = 32
@@ -33,16 +34,6 @@ Prices = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=USD_PER_HOUR", help="A price of your own; repeatable."),
 ]
-Records = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="JSONL", help="Records file; lines are added."),
-]
-Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; an accelerator if there is one.")
-]
-Iterations = Annotated[int | None, typer.Option(min=1, help="Samples to take.")]
-# More threads than any machine has cores end the process.
-Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads.")]
 ReportFile = Annotated[
     Path | None,
     typer.Option("--report", metavar="HTML", help="Write charts and all inputs to one HTML file."),
@@ -122,9 +113,10 @@ class RunOptions:
         values["optimizer"] = self.optimizer or ("adamw" if self.mode == "train" else "none")
         return Workload(**values)
 
-    def to_measure(self, shape: ShapeOptions) -> Workload:
-        """Gives the workload of a real run, which leaves less to choose."""
+    def to_measure(self, model: str, shape: ShapeOptions) -> "Point":
+        """Gives the point of a real run, which leaves less to choose."""
         from prenet_gnn.errors import ConfigError
+        from prenet_gnn.measuring import Point
 
         shape.checked()
         for name, value in (("attention", shape.attention), ("timed", self.timed)):
@@ -133,7 +125,7 @@ class RunOptions:
                     f"--{name} cannot be chosen in a real run: the installed libraries decide; "
                     "leave it out."
                 )
-        return self.workload()
+        return Point(model, shape.batch, shape.image_size, shape.seq_len, self.workload())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,6 +148,55 @@ class PredictorOptions:
         return load_predictor(self.weights, self.calibration)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """Where a measurement runs, and how many samples it takes."""
+
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; an accelerator if there is one.")
+    ] = None
+    iterations: Annotated[int | None, typer.Option(min=1, help="Samples to take.")] = None
+    # More threads than any machine has cores end the process.
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads.")] = None
+
+    def effort(self, *, profile: bool) -> "Effort":
+        """Gives what a measurement is told; `profile` adds its operators."""
+        from prenet_gnn.measuring import Effort
+
+        return Effort(iterations=self.iterations, threads=self.threads, profile=profile)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """Where a measured record goes."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="JSONL", help="Records file; lines are added."),
+    ] = None
+    json: Json = False
+
+    def check(self) -> None:
+        """Refuses a file that nothing can be added to, before anything is measured."""
+        from prenet_gnn.measuring import check_target
+
+        if self.output is not None:
+            check_target(self.output)
+
+    def add(self, record: "MeasuredRecord") -> None:
+        """Adds a record to the file, where there is one."""
+        from prenet_gnn.measuring import append_record
+
+        if self.output is not None:
+            append_record(self.output, record)
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    """The default of a parameter; an option without one has to be given."""
+    missing = field.default is dataclasses.MISSING
+    return inspect.Parameter.empty if missing else field.default
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Lets a typer command take options as one dataclass instead of a long list of parameters."""
     hints = get_type_hints(command, include_extras=True)
@@ -176,7 +217,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
                 inspect.Parameter(
                     field.name,
                     inspect.Parameter.KEYWORD_ONLY,
-                    default=field.default,
+                    default=_default(field),
                     annotation=inner[field.name],
                 )
             )

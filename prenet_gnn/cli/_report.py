@@ -1,16 +1,12 @@
-"""Writes the HTML report of a command."""
+"""What the commands that write an HTML report share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prenet_gnn.planning import Comparison, Plan
     from prenet_gnn.predictor.interface import TimePredictor
-    from prenet_gnn.predictor.prediction import Prediction
-    from tracing import OpGraph
 
 # Facts about the weights that fit a line of a table.
 _SHOWN_FACTS = ("rows", "sources", "devices", "versions", "commit")
@@ -27,33 +23,8 @@ def check_report(path: Path | None) -> None:
     import plotly  # noqa: F401
 
 
-def write(
-    path: Path,
-    title: str,
-    graph: OpGraph,
-    prediction: Prediction,
-    predictor: TimePredictor,
-    *,
-    hardware: Any = None,
-    comparison: Comparison | None = None,
-    plan: Plan | None = None,
-    inputs: Mapping[str, Any] | None = None,
-) -> None:
-    """Puts together what a report shows and writes it."""
-    from prenet_gnn.catalogue.devices import get_hardware
-    from prenet_gnn.reporting import Report, write_report
-
+def facts_of(predictor: TimePredictor) -> dict[str, Any]:
+    """What a report says about the weights."""
     facts = predictor.checkpoint.facts
-    weights = {name: facts[name] for name in _SHOWN_FACTS if name in facts}
-    weights["members"] = len(predictor.checkpoint.models)
-    report = Report(
-        title=title,
-        graph=graph,
-        hardware=hardware or get_hardware(prediction.hardware),
-        prediction=prediction,
-        comparison=comparison,
-        plan=plan,
-        inputs=dict(inputs or {}),
-        weights=weights,
-    )
-    write_report(path, report)
+    shown = {name: facts[name] for name in _SHOWN_FACTS if name in facts}
+    return {**shown, "members": len(predictor.checkpoint.models)}

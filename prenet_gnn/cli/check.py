@@ -1,19 +1,16 @@
 """`prenet check`: predicts a model on this machine, then measures it, side by side."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from prenet_gnn.cli._options import (
-    MODEL_HELP,
-    Device,
-    Iterations,
-    Json,
+    MachineOptions,
+    Model,
     PredictorOptions,
-    Records,
+    RecordOptions,
     RunOptions,
     ShapeOptions,
-    Threads,
     grouped,
 )
 
@@ -29,38 +26,22 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)],
+    model: Model,
     shape: ShapeOptions,
     run: RunOptions,
     source: PredictorOptions,
-    output: Records = None,
-    device: Device = None,
-    iterations: Iterations = None,
-    threads: Threads = None,
-    json: Json = False,
+    machine: MachineOptions,
+    result: RecordOptions,
 ) -> None:
     """Predicts a model on this machine, then measures it, and prints both."""
     from prenet_gnn.cli._text import json_text, warn
-    from prenet_gnn.measuring import append_record, check_target
     from prenet_gnn.measuring.checking import check_model
 
-    if output is not None:
-        check_target(output)
-    workload = run.to_measure(shape)
-    found = check_model(
-        model,
-        shape.batch,
-        shape.image_size,
-        shape.seq_len,
-        workload,
-        predictor=source.load(),
-        device=device,
-        iterations=iterations,
-        threads=threads,
-    )
-    if output is not None:
-        append_record(output, found.record)
-    if json:
+    result.check()
+    point = run.to_measure(model, shape)
+    found = check_model(point, source.load(), machine.device, machine.effort(profile=True))
+    result.add(found.record)
+    if result.json:
         print(json_text(found.to_dict()))
         return
     _print(found)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ from prenet_gnn.cli._options import (
 if TYPE_CHECKING:
     from prenet_gnn.planning import Comparison, DeviceRow
     from prenet_gnn.predictor.interface import TimePredictor
+    from prenet_gnn.reporting import Report
     from prenet_gnn.workload.workload import Workload
     from tracing import OpGraph
 
@@ -31,23 +33,35 @@ def register(app: typer.Typer) -> None:
     app.command()(grouped(compare))
 
 
+@dataclass(frozen=True, slots=True)
+class RankOptions:
+    """Which devices are ranked, and by what."""
+
+    devices: Devices = None
+    sort: Annotated[str, typer.Option(help="time | cost")] = "time"
+    samples: Annotated[int | None, typer.Option(help="Samples of one epoch; adds its cost.")] = None
+    price: Prices = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOptions:
+    """What is shown of the ranking, and where it goes."""
+
+    top: Annotated[int | None, typer.Option(min=1, help="Show only the first rows.")] = None
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write all rows to FILE.")
+    ] = None
+    report: ReportFile = None
+    json: Json = False
+
+
 def compare(
     model: Model,
     shape: ShapeOptions,
     run: RunOptions,
     source: PredictorOptions,
-    devices: Devices = None,
-    sort: Annotated[str, typer.Option(help="time | cost")] = "time",
-    samples: Annotated[
-        int | None, typer.Option(help="Samples of one epoch; adds its cost.")
-    ] = None,
-    price: Prices = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Show only the first rows.")] = None,
-    csv_file: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write all rows to FILE.")
-    ] = None,
-    report: ReportFile = None,
-    json: Json = False,
+    rank: RankOptions,
+    shown: ShownOptions,
 ) -> None:
     """Ranks all devices by time or cost for one model."""
     from prenet_gnn import planning
@@ -57,9 +71,9 @@ def compare(
     from prenet_gnn.planning.prices import parse_prices
     from prenet_gnn.predictor.jobs import check_size
 
-    if samples is not None:
-        check_size("samples", samples)
-    check_report(report)
+    if rank.samples is not None:
+        check_size("samples", rank.samples)
+    check_report(shown.report)
     workload = run.workload()
     graph = graph_of(model, shape, workload)
     predictor = source.load()
@@ -67,45 +81,48 @@ def compare(
         graph,
         predictor,
         workload,
-        devices=devices or None,
-        prices=parse_prices(price or []),
-        samples=samples,
-        sort=sort,
+        devices=rank.devices or None,
+        prices=parse_prices(rank.price or []),
+        samples=rank.samples,
+        sort=rank.sort,
     )
-    if report is not None:
-        _write_report(report, model, graph, result, predictor, workload)
-    if csv_file is not None:
-        emit(_csv(result), csv_file)
-    if json:
+    if shown.report is not None:
+        from prenet_gnn.reporting import write_report
+
+        write_report(shown.report, _report(model, graph, result, predictor, workload))
+    if shown.csv_file is not None:
+        emit(_csv(result), shown.csv_file)
+    if shown.json:
         emit(json_text({"model": model, "batch_size": graph.batch_size, **result.to_dict()}), None)
     else:
         print(f"{model}, batch {graph.batch_size}, {workload.mode}, {workload.precision}")
-        _print(result, top)
+        _print(result, shown.top)
 
 
-def _write_report(
-    path: Path,
+def _report(
     model: str,
     graph: "OpGraph",
     result: "Comparison",
     predictor: "TimePredictor",
     workload: "Workload",
-) -> None:
+) -> "Report":
     """The breakdown is that of the device that is ranked first."""
-    from prenet_gnn.cli import _report
+    from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.cli._report import facts_of
     from prenet_gnn.errors import ConfigError
+    from prenet_gnn.reporting import Report
 
     if not result.devices:
         raise ConfigError("no device can run this, so there is nothing to report.")
-    first = result.devices[0].hardware
-    _report.write(
-        path,
-        f"{model} on {len(result.devices)} devices",
-        graph,
-        predictor.predict(graph, hardware=first, workload=workload),
-        predictor,
+    first = get_hardware(result.devices[0].hardware)
+    return Report(
+        title=f"{model} on {len(result.devices)} devices",
+        graph=graph,
+        hardware=first,
+        prediction=predictor.predict(graph, first, workload),
         comparison=result,
-        inputs={"command": "compare", "model": model, "broken down for": first},
+        inputs={"command": "compare", "model": model, "broken down for": first.name},
+        weights=facts_of(predictor),
     )
 
 

@@ -1,11 +1,12 @@
 """`prenet evaluate`: how far the predictions are from measured times."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from prenet_gnn.cli._options import Data, Json, PredictorOptions, grouped
+from prenet_gnn.cli._options import Changes, Data, Json, PredictorOptions, grouped
 
 
 def register(app: typer.Typer) -> None:
@@ -13,25 +14,29 @@ def register(app: typer.Typer) -> None:
     app.command()(grouped(evaluate))
 
 
+@dataclass(frozen=True, slots=True)
+class FoldOptions:
+    """What is left out of a fresh fit, and how that is trained."""
+
+    fold: Annotated[
+        int | None,
+        typer.Option(min=0, max=4, help="Train without this fold of the data and score on it."),
+    ] = None
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Training settings for --fold, as TOML.")
+    ] = None
+    changes: Changes = None
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0
+    data: Data = None
+
+
 def evaluate(
     source: PredictorOptions,
+    fresh: FoldOptions,
     records: Annotated[
         Path | None,
         typer.Argument(metavar="[RECORDS]", help="Records of `prenet measure`."),
     ] = None,
-    fold: Annotated[
-        int | None,
-        typer.Option(min=0, max=4, help="Train without this fold of the data and score on it."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Training settings for --fold, as TOML.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; repeatable."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0,
-    data: Data = None,
     json: Json = False,
 ) -> None:
     """Shows how far predictions are from measured times.
@@ -50,10 +55,10 @@ def evaluate(
 
         report = run_evaluation(
             predictor,
-            data=data,
-            fold=fold,
-            config=config,
-            changes=changes or [],
-            seed=seed,
+            data=fresh.data,
+            fold=fresh.fold,
+            config=fresh.config,
+            changes=fresh.changes or [],
+            seed=fresh.seed,
         )
     emit(json_text(report.to_dict()) if json else str(report), None)

@@ -1,19 +1,16 @@
 """`prenet measure`: really runs iterations on this machine, of one model or a whole sweep."""
 
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prenet_gnn.cli._options import (
     MODEL_HELP,
-    Device,
-    Iterations,
-    Json,
-    Records,
+    MachineOptions,
+    RecordOptions,
     RunOptions,
     ShapeOptions,
-    Threads,
     grouped,
 )
 
@@ -26,67 +23,59 @@ def register(app: typer.Typer) -> None:
     app.command()(grouped(measure))
 
 
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """Many points in place of one model."""
+
+    sweep: Annotated[
+        str | None, typer.Option(metavar="NAME_OR_TOML", help="Measure many points instead.")
+    ] = None
+    minutes: Annotated[float | None, typer.Option(help="Time limit of a sweep.")] = None
+
+
 def measure(
     shape: ShapeOptions,
     run: RunOptions,
+    many: SweepOptions,
+    result: RecordOptions,
+    machine: MachineOptions,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help=MODEL_HELP)] = None,
-    sweep: Annotated[
-        str | None, typer.Option(metavar="NAME_OR_TOML", help="Measure many points instead.")
-    ] = None,
-    output: Records = None,
-    device: Device = None,
-    iterations: Iterations = None,
-    threads: Threads = None,
     profile: Annotated[bool, typer.Option("--profile", help="Add a breakdown by kernel.")] = False,
-    minutes: Annotated[float | None, typer.Option(help="Time limit of a sweep.")] = None,
-    json: Json = False,
 ) -> None:
     """Measures a model on this machine.
 
     Adds one JSON line with times, split and memory per model to the records file.
     """
-    if (model is None) == (sweep is None):
+    if (model is None) == (many.sweep is None):
         raise typer.BadParameter("give either a model or --sweep, and not both")
-    if sweep is not None:
-        if output is None:
-            raise typer.BadParameter(
-                "--sweep needs -o: the records file, which also lets it resume"
-            )
-        # `not (minutes > 0)` also refuses NaN
-        if minutes is not None and not (minutes > 0):
-            raise typer.BadParameter(f"--minutes must be above zero, not {minutes}")
-        _sweep(sweep, output, minutes, device, threads)
+    if model is None:
+        _sweep(many, result, machine)
         return
-    if minutes is not None:
+    if many.minutes is not None:
         raise typer.BadParameter("--minutes is for --sweep; --iterations limits one model")
-    from prenet_gnn.measuring import Effort, append_record, check_target, measure_model
+    from prenet_gnn.measuring import measure_model
 
-    assert model is not None
-    if output is not None:
-        check_target(output)
-    record = measure_model(
-        model,
-        shape.batch,
-        shape.image_size,
-        shape.seq_len,
-        run.to_measure(shape),
-        device,
-        iterations,
-        threads=threads,
-        effort=Effort(profile=profile),
-    )
-    if output is not None:
-        append_record(output, record)
-    print(record.to_json() if json else _text(record))
+    result.check()
+    point = run.to_measure(model, shape)
+    record = measure_model(point, machine.device, machine.effort(profile=profile))
+    result.add(record)
+    print(record.to_json() if result.json else _text(record))
 
 
-def _sweep(
-    name: str, output: Path, minutes: float | None, device: str | None, threads: int | None
-) -> None:
+def _sweep(many: SweepOptions, result: RecordOptions, machine: MachineOptions) -> None:
     from prenet_gnn.cli._text import time_text, warn
     from prenet_gnn.measuring import supervised_sweep
 
-    done = supervised_sweep(name, output, minutes, device, threads=threads)
+    assert many.sweep is not None
+    if result.output is None:
+        raise typer.BadParameter("--sweep needs -o: the records file, which also lets it resume")
+    minutes = many.minutes
+    # `not (minutes > 0)` also refuses NaN
+    if minutes is not None and not (minutes > 0):
+        raise typer.BadParameter(f"--minutes must be above zero, not {minutes}")
+    done = supervised_sweep(
+        many.sweep, result.output, minutes, machine.device, threads=machine.threads
+    )
     warn(done.notes)
     print(
         f"{done.name}: {done.measured} measured in {time_text(done.seconds)}, {done.known} known "

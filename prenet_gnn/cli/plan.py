@@ -1,6 +1,6 @@
 """`prenet plan`: the best device and settings for a whole training run."""
 
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +13,7 @@ from prenet_gnn.cli._options import (
     PredictorOptions,
     Prices,
     ReportFile,
+    ShapeOptions,
     grouped,
 )
 from prenet_gnn.errors import ConfigError
@@ -20,8 +21,9 @@ from prenet_gnn.workload.optimizers import OPTIMIZERS
 from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, Workload
 
 if TYPE_CHECKING:
-    from prenet_gnn.planning import Option, Plan
+    from prenet_gnn.planning import Option, Plan, PlanRequest
     from prenet_gnn.predictor.interface import TimePredictor
+    from prenet_gnn.reporting import Report
     from tracing import OpGraph
 
 SECONDS_PER_HOUR = 3600.0
@@ -33,41 +35,109 @@ def register(app: typer.Typer) -> None:
     app.command()(grouped(plan))
 
 
-def plan(
-    model: Model,
-    source: PredictorOptions,
-    samples: Annotated[int, typer.Option(help="Samples of one epoch.")],
-    epochs: Annotated[int, typer.Option(help="Passes over the samples.")] = 1,
-    objective: Annotated[str, typer.Option(help="time | cost | energy")] = "time",
-    budget: Annotated[float | None, typer.Option(help="Highest cost in US dollars.")] = None,
-    deadline: Annotated[float | None, typer.Option(help="Longest time in hours.")] = None,
+@dataclass(frozen=True, slots=True)
+class GoalOptions:
+    """What has to be done, what is made smallest, and within which limits."""
+
+    samples: Annotated[int, typer.Option(help="Samples of one epoch.")]
+    epochs: Annotated[int, typer.Option(help="Passes over the samples.")] = 1
+    objective: Annotated[str, typer.Option(help="time | cost | energy")] = "time"
+    budget: Annotated[float | None, typer.Option(help="Highest cost in US dollars.")] = None
+    deadline: Annotated[float | None, typer.Option(help="Longest time in hours.")] = None
     global_batch: Annotated[
         int | None, typer.Option(help="Samples per optimizer step, by gradient accumulation.")
-    ] = None,
+    ] = None
+
+    @property
+    def deadline_s(self) -> float | None:
+        """The longest time in seconds."""
+        return None if self.deadline is None else self.deadline * SECONDS_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class TriedOptions:
+    """What is searched, and how."""
+
     batch_size: Annotated[
         list[int] | None, typer.Option("--batch-size", "-b", help="Batch sizes to try; repeatable.")
-    ] = None,
-    precision: Annotated[
-        list[str] | None, typer.Option(help="Precisions to try; repeatable.")
-    ] = None,
+    ] = None
+    precision: Annotated[list[str] | None, typer.Option(help="Precisions to try; repeatable.")] = (
+        None
+    )
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Only or never torch.compile.")
-    ] = None,
+    ] = None
     checkpointing: Annotated[
         bool | None,
         typer.Option("--checkpointing/--no-checkpointing", help="Only or never recompute blocks."),
-    ] = None,
-    devices: Devices = None,
-    devices_per_node: DevicesPerNode = 1,
-    sampler: Annotated[str, typer.Option(help="auto | grid | nsga2 | none")] = "auto",
-    trials: Annotated[int, typer.Option(help="Tries of nsga2.")] = 256,
-    seed: Annotated[int, typer.Option(help="Seed of the sampler.")] = 0,
-    price: Prices = None,
-    mode: Annotated[str, typer.Option(help=" | ".join(MODES))] = "train",
-    optimizer: Annotated[str, typer.Option(help=" | ".join(OPTIMIZERS))] = "adamw",
-    framework: Annotated[str, typer.Option(help="PyTorch version.")] = DEFAULT_FRAMEWORK,
-    image_size: Annotated[int | None, typer.Option(help="Image height and width.")] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None,
+    ] = None
+    devices: Devices = None
+    devices_per_node: DevicesPerNode = 1
+    sampler: Annotated[str, typer.Option(help="auto | grid | nsga2 | none")] = "auto"
+    trials: Annotated[int, typer.Option(help="Tries of nsga2.")] = 256
+    seed: Annotated[int, typer.Option(help="Seed of the sampler.")] = 0
+    price: Prices = None
+
+    def request(self, goal: GoalOptions) -> "PlanRequest":
+        """Gives the checked request."""
+        from prenet_gnn.planning import PlanRequest
+        from prenet_gnn.planning.prices import parse_prices
+
+        return PlanRequest(
+            samples=goal.samples,
+            epochs=goal.epochs,
+            objective=goal.objective,
+            budget_usd=goal.budget,
+            deadline_s=goal.deadline_s,
+            global_batch=goal.global_batch,
+            batch_sizes=tuple(self.batch_size or ()),
+            precisions=tuple(self.precision or ()),
+            compiled=_both_unless(self.compiled),
+            checkpointing=_both_unless(self.checkpointing),
+            devices=tuple(self.devices or ()),
+            devices_per_node=self.devices_per_node,
+            prices=parse_prices(self.price or []),
+            sampler=self.sampler,
+            trials=self.trials,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FixedOptions:
+    """What is not searched."""
+
+    mode: Annotated[str, typer.Option(help=" | ".join(MODES))] = "train"
+    optimizer: Annotated[str, typer.Option(help=" | ".join(OPTIMIZERS))] = "adamw"
+    framework: Annotated[str, typer.Option(help="PyTorch version.")] = DEFAULT_FRAMEWORK
+    image_size: Annotated[int | None, typer.Option(help="Image height and width.")] = None
+    seq_len: Annotated[int | None, typer.Option(help="Sequence length in tokens.")] = None
+
+    def workload(self) -> Workload:
+        """Gives the checked workload."""
+        optimizer = self.optimizer if self.mode == "train" else "none"
+        return Workload(mode=self.mode, optimizer=optimizer, framework=self.framework)
+
+    def graph(self, model: str) -> "OpGraph":
+        """Traces at the size from which every other batch size follows without a second trace."""
+        from prenet_gnn.cli._graphs import graph_of
+        from tracing import BATCH_MARKER, TraceError, zoo
+
+        shape = ShapeOptions(BATCH_MARKER, self.image_size, self.seq_len)
+        try:
+            return graph_of(model, shape, self.workload())
+        except (zoo.ZooError, ConfigError):
+            raise
+        except TraceError:
+            return graph_of(model, replace(shape, batch_size=None), self.workload())
+
+
+def plan(
+    model: Model,
+    source: PredictorOptions,
+    goal: GoalOptions,
+    tried: TriedOptions,
+    fixed: FixedOptions,
     report: ReportFile = None,
     json: Json = False,
 ) -> None:
@@ -80,76 +150,44 @@ def plan(
     from prenet_gnn import planning
     from prenet_gnn.cli._report import check_report
     from prenet_gnn.cli._text import emit, json_text
-    from prenet_gnn.planning.prices import parse_prices
 
-    request = planning.PlanRequest(
-        samples=samples,
-        epochs=epochs,
-        objective=objective,
-        budget_usd=budget,
-        deadline_s=None if deadline is None else deadline * SECONDS_PER_HOUR,
-        global_batch=global_batch,
-        batch_sizes=tuple(batch_size or ()),
-        precisions=tuple(precision or ()),
-        compiled=(False, True) if compiled is None else (compiled,),
-        checkpointing=(False, True) if checkpointing is None else (checkpointing,),
-        devices=tuple(devices or ()),
-        devices_per_node=devices_per_node,
-        prices=parse_prices(price or []),
-        sampler=sampler,
-        trials=trials,
-        seed=seed,
-    )
-    workload = Workload(
-        mode=mode, optimizer=optimizer if mode == "train" else "none", framework=framework
-    )
+    request, workload = tried.request(goal), fixed.workload()
     check_report(report)
-    graph = _graph(model, image_size, seq_len, workload)
+    graph = fixed.graph(model)
     predictor = source.load()
     result = planning.plan(graph, predictor, workload, request)
     if report is not None:
-        _write_report(report, model, graph, result, predictor, workload)
+        from prenet_gnn.reporting import write_report
+
+        write_report(report, _report(model, graph, result, predictor, workload))
     if json:
-        head = {"model": model, "samples": samples, "epochs": epochs, "objective": objective}
-        emit(json_text({**head, **result.to_dict()}), None)
+        head = {n: getattr(goal, n) for n in ("samples", "epochs", "objective")}
+        emit(json_text({"model": model, **head, **result.to_dict()}), None)
     else:
-        print(f"{model}: {samples:,} samples x {epochs} epochs, least {objective}")
+        print(f"{model}: {goal.samples:,} samples x {goal.epochs} epochs, least {goal.objective}")
         _print(result)
 
 
-def _graph(
-    model: str, image_size: int | None, seq_len: int | None, workload: Workload
-) -> "OpGraph":
-    """Traces at the size from which every other batch size follows without a second trace."""
-    from prenet_gnn.cli._graphs import graph_of
-    from prenet_gnn.cli._options import ShapeOptions
-    from tracing import BATCH_MARKER, TraceError, zoo
-
-    try:
-        shape = ShapeOptions(BATCH_MARKER, image_size, seq_len)
-        return graph_of(model, shape, workload)
-    except (zoo.ZooError, ConfigError):
-        raise
-    except TraceError:
-        return graph_of(model, ShapeOptions(None, image_size, seq_len), workload)
+def _both_unless(only: bool | None) -> tuple[bool, ...]:
+    return (False, True) if only is None else (only,)
 
 
-def _write_report(
-    path: Path,
+def _report(
     model: str,
     graph: "OpGraph",
     result: "Plan",
     predictor: "TimePredictor",
     workload: Workload,
-) -> None:
+) -> "Report":
     """The breakdown is one iteration of the best option."""
-    from dataclasses import replace
-
-    from prenet_gnn.cli import _report
+    from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.cli._report import facts_of
     from prenet_gnn.planning import compare
     from prenet_gnn.planning.checkpointing import checkpoint_regions, with_regions
+    from prenet_gnn.reporting import Report
 
     best = result.best
+    device = get_hardware(best.hardware)
     sized = graph.with_batch_size(best.batch_size)
     if best.checkpointing:
         sized = with_regions(sized, checkpoint_regions(graph))
@@ -159,15 +197,15 @@ def _write_report(
         channels_last=best.channels_last,
         compiled=best.compiled,
     )
-    _report.write(
-        path,
-        f"Plan for {model}: {best.device_text}",
-        sized,
-        predictor.predict(sized, hardware=best.hardware, workload=workload),
-        predictor,
+    return Report(
+        title=f"Plan for {model}: {best.device_text}",
+        graph=sized,
+        hardware=device,
+        prediction=predictor.predict(sized, device, workload),
         comparison=compare(sized, predictor, workload),
         plan=result,
         inputs={"command": "plan", "model": model, "best": best.to_dict()},
+        weights=facts_of(predictor),
     )
 
 

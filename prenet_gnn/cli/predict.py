@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from prenet_gnn.planning.parallel import Outlook
     from prenet_gnn.predictor.interface import TimePredictor
     from prenet_gnn.predictor.prediction import Prediction
+    from prenet_gnn.reporting import Report
     from tracing import OpGraph
 
 SHOWN_MODULES = 5
@@ -35,51 +36,53 @@ def register(app: typer.Typer) -> None:
     app.command()(grouped(predict))
 
 
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """Many jobs in place of one model."""
+
+    table: Annotated[
+        Path | None,
+        typer.Option("--table", metavar="CSV", help="Predict every row of a table instead."),
+    ] = None
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that trace the models of a table.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOptions:
+    """What is wanted beside a prediction, and where it goes."""
+
+    devices_per_node: DevicesPerNode = 1
+    report: ReportFile = None
+    output: Output = None
+    json: Json = False
+
+
 def predict(
     shape: ShapeOptions,
     run: RunOptions,
     source: PredictorOptions,
+    jobs: TableOptions,
+    shown: ShownOptions,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help=MODEL_HELP)] = None,
     hardware: Annotated[
         str | None, typer.Option("--hardware", help="Device name (see `prenet hardware`) or file.")
     ] = None,
-    table: Annotated[
-        Path | None,
-        typer.Option("--table", metavar="CSV", help="Predict every row of a table instead."),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that trace the models of a table.")
-    ] = None,
-    devices_per_node: DevicesPerNode = 1,
-    report: ReportFile = None,
-    output: Output = None,
-    json: Json = False,
 ) -> None:
     """Predicts the time and memory of one iteration."""
-    if (model is None) == (table is None):
+    if (model is None) == (jobs.table is None):
         raise typer.BadParameter("give either a model or --table, and not both")
-    if table is not None:
-        if report is not None or devices_per_node != 1:
+    if model is None:
+        if shown.report is not None or shown.devices_per_node != 1:
             raise typer.BadParameter("--report and --devices-per-node are for one model, no table")
         if hardware is not None or shape != ShapeOptions() or run != RunOptions():
             raise typer.BadParameter("sizes, settings and devices are columns of the table")
-        _predict_table(table, source, workers, output, json)
+        _predict_table(jobs, source, shown)
         return
-    assert model is not None
     if hardware is None:
         raise typer.BadParameter("--hardware is needed: name a device, see `prenet hardware`")
-    extras = _Extras(devices_per_node, report, output, json)
-    _predict_one(model, hardware, shape, run.workload(), source, extras)
-
-
-@dataclass(frozen=True, slots=True)
-class _Extras:
-    """What is wanted beside one prediction, and where it goes."""
-
-    devices_per_node: int
-    report: Path | None
-    output: Path | None
-    json: bool
+    _predict_one(model, hardware, shape, run.workload(), source, shown)
 
 
 def _predict_one(
@@ -88,7 +91,7 @@ def _predict_one(
     shape: ShapeOptions,
     workload: Workload,
     source: PredictorOptions,
-    extras: _Extras,
+    shown: ShownOptions,
 ) -> None:
     from prenet_gnn.catalogue.devices import get_hardware
     from prenet_gnn.cli._graphs import graph_of
@@ -97,48 +100,49 @@ def _predict_one(
     from prenet_gnn.planning.parallel import check_devices, data_parallel
 
     device = get_hardware(hardware)
-    check_devices(extras.devices_per_node)
-    check_report(extras.report)
+    check_devices(shown.devices_per_node)
+    check_report(shown.report)
     graph = graph_of(model, shape, workload)
     predictor = source.load()
     prediction = predictor.predict(graph, hardware=device, workload=workload)
     outlook = None
-    if extras.devices_per_node > 1:
-        outlook = data_parallel(graph, prediction, device, extras.devices_per_node)
-    if extras.report is not None:
-        _write_report(extras.report, model, graph, prediction, predictor, device)
-    if extras.json:
+    if shown.devices_per_node > 1:
+        outlook = data_parallel(graph, prediction, device, shown.devices_per_node)
+    if shown.report is not None:
+        from prenet_gnn.reporting import write_report
+
+        write_report(shown.report, _report(model, graph, prediction, predictor, device))
+    if shown.json:
         found = {"model": model, **prediction.to_dict()}
         if outlook is not None:
             found["outlook"] = outlook.to_dict()
-        emit(json_text(found), extras.output)
+        emit(json_text(found), shown.output)
     else:
         text = _text(model, graph.batch_size, workload, device.memory_bytes, prediction)
         text += "" if outlook is None else "\n" + _outlook_text(outlook)
-        emit(text, extras.output)
+        emit(text, shown.output)
         warn(prediction.warnings)
 
 
-def _write_report(
-    path: Path,
+def _report(
     model: str,
     graph: "OpGraph",
     prediction: "Prediction",
     predictor: "TimePredictor",
     device: "Hardware",
-) -> None:
-    from prenet_gnn.cli import _report
+) -> "Report":
+    from prenet_gnn.cli._report import facts_of
     from prenet_gnn.planning import compare
+    from prenet_gnn.reporting import Report
 
-    _report.write(
-        path,
-        f"{model} on {device.name}",
-        graph,
-        prediction,
-        predictor,
+    return Report(
+        title=f"{model} on {device.name}",
+        graph=graph,
         hardware=device,
+        prediction=prediction,
         comparison=compare(graph, predictor, prediction.workload),
         inputs={"command": "predict", "model": model, "hardware": device.name},
+        weights=facts_of(predictor),
     )
 
 
@@ -187,22 +191,21 @@ def _text(
     return "\n".join(lines)
 
 
-def _predict_table(
-    table: Path, source: PredictorOptions, workers: int | None, output: Path | None, json: bool
-) -> None:
+def _predict_table(jobs: TableOptions, source: PredictorOptions, shown: ShownOptions) -> None:
     from prenet_gnn.cli._text import emit, json_text, progress
     from prenet_gnn.predictor.bulk import answer_rows, to_csv
     from prenet_gnn.predictor.jobs import read_rows
 
-    columns, rows = read_rows(table)
+    assert jobs.table is not None
+    columns, rows = read_rows(jobs.table)
     predictor = source.load()
     with progress("rows", len(rows)) as advance:
-        answers = answer_rows(rows, predictor, workers=workers, progress=advance)
-    if json:
+        answers = answer_rows(rows, predictor, workers=jobs.workers, progress=advance)
+    if shown.json:
         merged = [{**row, **answer.to_dict()} for row, answer in zip(rows, answers, strict=True)]
-        emit(json_text({"rows": merged}), output)
+        emit(json_text({"rows": merged}), shown.output)
     else:
-        emit(to_csv(columns, rows, answers).rstrip("\n"), output)
+        emit(to_csv(columns, rows, answers).rstrip("\n"), shown.output)
     failed = sum(bool(answer.error) for answer in answers)
     if failed:
         print(f"{failed} of {len(rows)} rows failed: see the column 'error'", file=sys.stderr)

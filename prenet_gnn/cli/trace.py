@@ -1,6 +1,7 @@
 """`prenet trace`: a model as a graph of operators with its costs."""
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,19 +22,23 @@ def register(app: typer.Typer) -> None:
     app.command()(grouped(trace))
 
 
-def trace(
-    model: Model,
-    shape: ShapeOptions,
-    mode: Annotated[str, typer.Option(help=" | ".join(MODES))] = "train",
-    framework: Annotated[
-        str, typer.Option(help="PyTorch version, which decides the attention kernels.")
-    ] = DEFAULT_FRAMEWORK,
+@dataclass(frozen=True, slots=True)
+class ShownOptions:
+    """What is printed."""
+
     depth: Annotated[
         int, typer.Option(min=0, help="Levels of modules in the table; 0 shows the totals alone.")
-    ] = 2,
+    ] = 2
     operators: Annotated[
         bool, typer.Option("--operators", help="A table by operator in place of modules.")
-    ] = False,
+    ] = False
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """Where the graph is written."""
+
     output: Annotated[
         Path | None,
         typer.Option(
@@ -42,12 +47,22 @@ def trace(
             metavar="FILE",
             help="Write the graph; .json, .json.gz, .csv, .graphml, .dot or .html by the ending.",
         ),
-    ] = None,
+    ] = None
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write the graph as one interactive page."),
-    ] = None,
-    json: Json = False,
+    ] = None
+
+
+def trace(
+    model: Model,
+    shape: ShapeOptions,
+    shown: ShownOptions,
+    files: FileOptions,
+    mode: Annotated[str, typer.Option(help=" | ".join(MODES))] = "train",
+    framework: Annotated[
+        str, typer.Option(help="PyTorch version, which decides the attention kernels.")
+    ] = DEFAULT_FRAMEWORK,
 ) -> None:
     """Lists a model's modules or operators with FLOPs, parameters and memory."""
     from prenet_gnn.cli._graphs import graph_of
@@ -56,23 +71,25 @@ def trace(
     optimizer = "adamw" if mode == "train" else "none"
     workload = Workload(mode=mode, optimizer=optimizer, framework=framework)
     graph = graph_of(model, shape, workload)
-    _write(graph, output, html)
-    if json:
+    _write(graph, files)
+    if shown.json:
         emit(json_text(_facts(model, graph)), None)
-    elif operators:
+    elif shown.operators:
         _print_operators(model, graph)
     else:
-        _print_modules(model, graph, depth)
+        _print_modules(model, graph, shown.depth)
 
 
-def _write(graph: "OpGraph", output: Path | None, html: Path | None) -> None:
-    if output is None and html is None:
+def _write(graph: "OpGraph", files: FileOptions) -> None:
+    if files.output is None and files.html is None:
         return
     from tracing.views.table import write_graph
 
-    if html is not None and html.suffix.lower() != ".html":
-        raise ConfigError(f"--html writes a page, so end '{html.name}' in .html; -o writes others.")
-    for path in (output, html):
+    if files.html is not None and files.html.suffix.lower() != ".html":
+        raise ConfigError(
+            f"--html writes a page, so end '{files.html.name}' in .html; -o writes others."
+        )
+    for path in (files.output, files.html):
         if path is not None:
             write_graph(graph, path)
 

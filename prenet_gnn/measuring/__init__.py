@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from prenet_gnn.measuring.building import build
     from prenet_gnn.measuring.device_entry import detect
     from prenet_gnn.measuring.errors import MeasureError
-    from prenet_gnn.measuring.runner import Effort, measure_model
+    from prenet_gnn.measuring.point import Effort, Point
+    from prenet_gnn.measuring.runner import measure_model
     from prenet_gnn.measuring.supervise import supervised_sweep
-    from prenet_gnn.measuring.sweep_run import SweepSummary, run_sweep
+    from prenet_gnn.measuring.sweep_run import SweepSettings, SweepSummary, run_sweep
     from prenet_gnn.measuring.sweeps import load_sweep
 
 _HOME = {
-    "Effort": "measuring.runner",
+    "Effort": "measuring.point",
     "MeasureError": "measuring.errors",
     "MeasuredRecord": "data.records",
+    "Point": "measuring.point",
+    "SweepSettings": "measuring.sweep_run",
     "SweepSummary": "measuring.sweep_run",
     "append_record": "data.records",
     "check_target": "data.records",
@@ -43,6 +46,8 @@ __all__ = [
     "Effort",
     "MeasureError",
     "MeasuredRecord",
+    "Point",
+    "SweepSettings",
     "SweepSummary",
     "append_record",
     "build",

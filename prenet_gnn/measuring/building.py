@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.measuring.errors import MeasureError
-from prenet_gnn.measuring.layers import Shape, build_own, is_layer, is_own
 from prenet_gnn.measuring.loss import Loss, tensors_in
+from prenet_gnn.measuring.models import Shape, build_own, is_layer, is_own
+from prenet_gnn.measuring.point import Point
 from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -195,21 +196,15 @@ def _placed(value: Any, workload: Workload, device: torch.device) -> Any:
     return _map_tensors(value, change)
 
 
-def make_step(
-    spec: str,
-    batch_size: int,
-    image_size: int | None,
-    seq_len: int | None,
-    workload: Workload,
-    device: torch.device,
-) -> Step:
+def make_step(point: Point, device: torch.device) -> Step:
     """Builds model, inputs and optimizer on the device in the workload's precision and layout."""
     import torch
 
+    workload, spec = point.workload, point.model
     _check(workload, device)
     torch.manual_seed(0)
-    where = str(device)
-    model, args, kwargs = build(spec, batch_size, image_size, seq_len, workload.mode, where)
+    sizes = (point.batch_size, point.image_size, point.seq_len)
+    model, args, kwargs = build(spec, *sizes, workload.mode, str(device))
     model = model.to(device)
     if workload.precision in CAST:
         model = model.to(getattr(torch, CAST[workload.precision]))

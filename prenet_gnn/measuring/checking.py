@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.data.records import MeasuredRecord
+from prenet_gnn.measuring.point import Effort, Point
 from prenet_gnn.predictor.calibration import family_of
-from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     import torch
@@ -118,29 +118,18 @@ class Check:
 
 
 def check_model(
-    spec: str,
-    batch_size: int,
-    image_size: int | None = None,
-    seq_len: int | None = None,
-    workload: Workload | None = None,
-    *,
+    point: Point,
     predictor: TimePredictor,
     device: str | torch.device | None = None,
-    iterations: int | None = None,
-    threads: int | None = None,
+    effort: Effort | None = None,
 ) -> Check:
     """Predicts an iteration on this machine's device and then runs it.
 
     Args:
-        spec: Zoo spec, or `layer:...` / `net:...`.
-        batch_size: Samples per iteration.
-        image_size: Height and width; None takes the model's default.
-        seq_len: Tokens per sample; None takes the model's default.
-        workload: How to run it; None is float32 training with AdamW.
+        point: The model, its sizes and how to run it.
         predictor: What predicts.
         device: Where to run; None takes an accelerator if there is one.
-        iterations: Samples to take; None lets time decide.
-        threads: CPU threads; None leaves PyTorch's setting.
+        effort: Time to spend; the operators are looked at in any case.
 
     Raises:
         PreNetError: The device, the spec or a setting is wrong.
@@ -148,19 +137,16 @@ def check_model(
     from prenet_gnn.measuring.building import torch_settings
     from prenet_gnn.measuring.devices import resolve_device
     from prenet_gnn.measuring.graphs import GraphSource
-    from prenet_gnn.measuring.runner import Effort, base_record, measure_model
+    from prenet_gnn.measuring.runner import base_record, measure_model
 
-    workload = workload or Workload()
     place = resolve_device(device)
-    sizes = (spec, batch_size, image_size, seq_len)
+    effort = replace(effort or Effort(), profile=True)
     # A device that the catalogue does not know is measured with these threads too.
-    with torch_settings(workload, threads):
-        planned = base_record(*sizes, workload, place)
+    with torch_settings(point.workload, effort.threads):
+        planned = base_record(point, place)
     graph = GraphSource()(planned)
     prediction = predictor.predict(graph, planned.device, planned.workload)
-    effort = Effort(iterations=iterations, profile=True)
-    record = measure_model(*sizes, workload, place, threads=threads, effort=effort)
-    return Check(prediction, record)
+    return Check(prediction, measure_model(point, place, effort))
 
 
 def _sum(*parts: float | None) -> float | None:

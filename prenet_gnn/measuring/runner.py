@@ -7,7 +7,6 @@ import datetime
 import functools
 import gc
 import statistics
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.data.records import MeasuredRecord
@@ -16,9 +15,9 @@ from prenet_gnn.measuring import facts, memory, timing
 from prenet_gnn.measuring.building import Step, make_step, torch_settings
 from prenet_gnn.measuring.devices import is_out_of_memory, resolve_device
 from prenet_gnn.measuring.errors import MeasureError
-from prenet_gnn.measuring.layers import is_layer
 from prenet_gnn.measuring.loss import tensors_in
-from prenet_gnn.workload.workload import Workload
+from prenet_gnn.measuring.models import is_layer
+from prenet_gnn.measuring.point import Effort, Point
 
 if TYPE_CHECKING:
     import torch
@@ -26,32 +25,6 @@ if TYPE_CHECKING:
 # Iterations with marks between the phases, and with waits around them
 PHASE_SAMPLES = 10
 TOP_OPERATORS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How much time a measurement may take.
-
-    Attributes:
-        iterations: Samples to take; None lets `sample_s` decide.
-        sample_s: Time to spend on samples.
-        min_samples: Lower bound on the samples when `sample_s` decides.
-        warmup_s: Time after which warm-up ends even if it is not yet stable.
-        memory: Count peak bytes too (on the CPU one more iteration, under the profiler).
-        profile: Add the operators of one profiled iteration.
-    """
-
-    iterations: int | None = None
-    sample_s: float = 2.0
-    min_samples: int = 5
-    warmup_s: float = 5.0
-    memory: bool = True
-    profile: bool = False
-
-    def __post_init__(self) -> None:
-        """At least one sample is needed for a median."""
-        if self.iterations is not None and self.iterations < 1:
-            raise MeasureError(f"iterations must be at least 1, not {self.iterations}.")
 
 
 @functools.lru_cache(maxsize=8)
@@ -67,28 +40,13 @@ def _hardware(device: torch.device) -> tuple[str, dict[str, Any] | None]:
 
 
 def measure_model(
-    spec: str,
-    batch_size: int,
-    image_size: int | None = None,
-    seq_len: int | None = None,
-    workload: Workload | None = None,
-    device: str | torch.device | None = None,
-    iterations: int | None = None,
-    *,
-    threads: int | None = None,
-    effort: Effort | None = None,
+    point: Point, device: str | torch.device | None = None, effort: Effort | None = None
 ) -> MeasuredRecord:
     """Runs iterations of a model and returns their time, split and memory.
 
     Args:
-        spec: Zoo spec, or `layer:...` / `net:...`.
-        batch_size: Samples per iteration.
-        image_size: Height and width; None takes the model's default.
-        seq_len: Tokens per sample; None takes the model's default.
-        workload: How to run it; its `framework` and `timed` are replaced by what really ran.
+        point: The model, its sizes and how to run it.
         device: `cpu`, `cuda`, `cuda:1`, `mps` or a `torch.device`; None takes an accelerator.
-        iterations: Samples to take, at most 200; None lets the effort's time decide.
-        threads: CPU threads; None leaves PyTorch's setting.
         effort: Time to spend, and what to look at besides time.
 
     Returns:
@@ -99,53 +57,31 @@ def measure_model(
         MeasureError: The model stops with an error of its own.
     """
     place = resolve_device(device)
-    workload = workload or Workload()
     effort = effort or Effort()
-    if iterations is not None:
-        effort = dataclasses.replace(effort, iterations=iterations)
-    with torch_settings(workload, threads):
-        base = base_record(spec, batch_size, image_size, seq_len, workload, place)
+    with torch_settings(point.workload, effort.threads):
+        base = base_record(point, place)
         try:
-            return _measured(base, workload, place, effort)
+            return _measured(point, base, place, effort)
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 return dataclasses.replace(base, status="oom", error=_first_line(error))
             if isinstance(error, PreNetError) or _is_trace_error(error):
                 raise
-            raise MeasureError(f"{spec} stopped: {_first_line(error)}") from error
+            raise MeasureError(f"{point.model} stopped: {_first_line(error)}") from error
         finally:
-            _release(place, workload.compiled)
+            _release(place, point.workload.compiled)
 
 
-def base_record(
-    spec: str,
-    batch_size: int,
-    image_size: int | None,
-    seq_len: int | None,
-    workload: Workload,
-    device: torch.device,
-) -> MeasuredRecord:
+def base_record(point: Point, device: torch.device) -> MeasuredRecord:
     """A record of what is about to run, and where; it has no result yet."""
     import torch
 
     hardware, entry = _hardware(device)
-    train = workload.mode == "train"
     return MeasuredRecord(
-        model=spec,
-        batch_size=batch_size,
-        image_size=image_size,
-        seq_len=seq_len,
-        mode=workload.mode,
-        precision=workload.precision,
-        optimizer=workload.optimizer if train else "none",
-        channels_last=workload.channels_last,
-        compiled=workload.compiled,
-        cudnn_benchmark=workload.cudnn_benchmark,
+        **point.identity(device.type, torch.get_num_threads()),
         framework="torch-" + torch.__version__.partition("+")[0],
         hardware=hardware,
-        device_type=device.type,
-        threads=torch.get_num_threads(),
-        input_grad=train and is_layer(spec),
+        input_grad=point.workload.mode == "train" and is_layer(point.model),
         hardware_entry=entry,
         machine=facts.machine_facts(device),
         measured_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -153,16 +89,16 @@ def base_record(
 
 
 def _measured(
-    base: MeasuredRecord, workload: Workload, device: torch.device, effort: Effort
+    point: Point, base: MeasuredRecord, device: torch.device, effort: Effort
 ) -> MeasuredRecord:
     """Builds and runs; every name that holds tensors is local, so memory goes with the frame."""
-    step = make_step(base.model, base.batch_size, base.image_size, base.seq_len, workload, device)
+    step = make_step(point, device)
     clock = timing.clock_for(device)
     found: dict[str, Any] = {
         "timed": step.timed,
         "param_bytes": memory.storage_bytes(step.model.parameters()),
     }
-    if workload.mode == "train":
+    if point.workload.mode == "train":
         # The eager model: a compiled one keeps its tensors in a place the hooks do not see
         eager = dataclasses.replace(step, runnable=None)
         found["saved_bytes"] = memory.saved_for_backward_bytes(step.model, eager.forward)

@@ -12,12 +12,12 @@ import time
 from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prenet_gnn.data.records import MeasuredRecord, read_records
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring.errors import DeviceLostError, MeasureError
-from prenet_gnn.measuring.sweep_run import SweepSummary, attempt_path, run_sweep
+from prenet_gnn.measuring.sweep_run import SweepSettings, SweepSummary, attempt_path, run_sweep
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -46,7 +46,8 @@ def supervised_sweep(
             raise MeasureError(
                 f"the time was up after {restarts} restarts; run the same command to go on."
             )
-        answer, status = _one_process((name_or_path, out, left, device), threads, progress)
+        settings = SweepSettings(left, device, threads, progress)
+        answer, status = _one_process(name_or_path, out, settings)
         if isinstance(answer, SweepSummary):
             return _whole(answer, _records(out)[len(before) :], restarts, start)
         if isinstance(answer, PreNetError) and not isinstance(answer, DeviceLostError):
@@ -61,13 +62,13 @@ def _records(out: Path) -> tuple[MeasuredRecord, ...]:
 
 
 def _one_process(
-    sweep: tuple[Any, ...], threads: int | None, progress: bool
+    name_or_path: str | Path, out: Path, settings: SweepSettings
 ) -> tuple[SweepSummary | PreNetError | None, int]:
     """What a process answers, and its exit status; below zero a signal ended it."""
     # A forked copy of a process that has run torch may hang, so start afresh.
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(sender, sweep, threads, progress))
+    child = context.Process(target=_child, args=(sender, name_or_path, out, settings))
     child.start()
     sender.close()
     try:
@@ -81,10 +82,12 @@ def _one_process(
     return answer, child.exitcode or 0
 
 
-def _child(sender: Connection, sweep: tuple[Any, ...], threads: int | None, progress: bool) -> None:
+def _child(
+    sender: Connection, name_or_path: str | Path, out: Path, settings: SweepSettings
+) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        sender.send(run_sweep(*sweep, threads=threads, progress=progress))
+        sender.send(run_sweep(name_or_path, out, settings))
     except PreNetError as error:
         sender.send(type(error)(*error.args))
     except KeyboardInterrupt:  # the parent was interrupted too, and says so

@@ -23,8 +23,9 @@ from prenet_gnn.data.records import (
 from prenet_gnn.errors import ConfigError, PreNetError
 from prenet_gnn.measuring.devices import resolve_device
 from prenet_gnn.measuring.errors import DeviceLostError
-from prenet_gnn.measuring.runner import Effort, base_record, measure_model
-from prenet_gnn.measuring.sweeps import Point, Sweep, load_sweep
+from prenet_gnn.measuring.point import Effort, Point
+from prenet_gnn.measuring.runner import base_record, measure_model
+from prenet_gnn.measuring.sweeps import Sweep, load_sweep
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +34,27 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 2
 # After such an error every further call of a process to its GPU fails too
 LOST = "CUDA error"
-Measure = Callable[..., MeasuredRecord]
+Measure = Callable[[Point, "torch.device", Effort], MeasuredRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """How a sweep is run.
+
+    Attributes:
+        minutes: Time limit; a point that runs when it ends is finished.
+        device: Where to run; None takes an accelerator if there is one.
+        threads: CPU threads; None takes the sweep's setting.
+        progress: Show a progress bar on standard error.
+    """
+
+    minutes: float | None = None
+    device: str | None = None
+    threads: int | None = None
+    progress: bool = True
+
+
+DEFAULTS = SweepSettings()
 
 
 @dataclass(slots=True)
@@ -121,33 +142,24 @@ class _Run:
 
     def run(self, point: Point, attempts: int) -> MeasuredRecord:
         """Measures a point; whatever stops it becomes a record too."""
-        arguments = (point.model, point.batch_size, point.image_size, point.seq_len)
         if attempts >= MAX_ATTEMPTS:
             return self._failed(point, "crash", f"ended the process {attempts} times")
         effort = Effort(
             sample_s=self.sweep.sample_s,
             min_samples=self.sweep.min_samples,
             warmup_s=self.sweep.warmup_s,
+            threads=self.threads,
             memory=self.sweep.memory,
         )
         try:
-            return self.measure(
-                *arguments, point.workload, self.device, threads=self.threads, effort=effort
-            )
+            return self.measure(point, self.device, effort)
         except PreNetError as error:
             return self._failed(point, "error", str(error))
         except Exception as error:  # one odd model must not end a sweep of thousands
             return self._failed(point, "error", f"{type(error).__name__}: {error}")
 
     def _failed(self, point: Point, status: str, text: str) -> MeasuredRecord:
-        base = base_record(
-            point.model,
-            point.batch_size,
-            point.image_size,
-            point.seq_len,
-            point.workload,
-            self.device,
-        )
+        base = base_record(point, self.device)
         text = " ".join(text.split())[:300]
         return dataclasses.replace(base, threads=self.threads, status=status, error=text)
 
@@ -166,11 +178,8 @@ def _quick_collector() -> Iterator[None]:
 def run_sweep(
     name_or_path: str | Path,
     out: str | Path,
-    minutes: float | None = None,
-    device: str | None = None,
+    settings: SweepSettings = DEFAULTS,
     *,
-    threads: int | None = None,
-    progress: bool = True,
     measure: Measure = measure_model,
     now: Callable[[], float] = time.monotonic,
 ) -> SweepSummary:
@@ -179,10 +188,7 @@ def run_sweep(
     Args:
         name_or_path: Name of a sweep in `experiments/sweeps`, or a TOML file.
         out: Records file (`.jsonl`); every point adds one line as soon as it is done.
-        minutes: Time limit; a point that runs when it ends is finished.
-        device: Where to run; None takes an accelerator if there is one.
-        threads: CPU threads; None takes the sweep's setting.
-        progress: Show a progress bar on standard error.
+        settings: For how long, where, and whether a bar shows it.
         measure: What measures a point; tests replace it.
         now: Clock of the time limit.
 
@@ -192,6 +198,7 @@ def run_sweep(
     """
     import torch
 
+    minutes = settings.minutes
     if minutes is not None and minutes <= 0:
         raise ConfigError(f"minutes must be above 0, not {minutes}.")
     sweep = load_sweep(name_or_path)
@@ -199,8 +206,8 @@ def run_sweep(
     run = _Run(
         sweep,
         out,
-        resolve_device(device),
-        threads or sweep.threads or torch.get_num_threads(),
+        resolve_device(settings.device),
+        settings.threads or sweep.threads or torch.get_num_threads(),
         measure,
         SweepSummary(sweep.name, len(sweep.points)),
     )
@@ -211,7 +218,7 @@ def run_sweep(
     torch.set_num_threads(run.threads)
     try:
         with _quick_collector():
-            _measure_all(run, limit, now, progress)
+            _measure_all(run, limit, now, settings.progress)
     finally:
         torch.set_num_threads(before)
     run.summary.seconds = now() - start

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.measuring.layers import FAMILIES, format_spec, parse_spec
+from prenet_gnn.measuring.models import FAMILIES, format_spec, parse_spec
+from prenet_gnn.measuring.point import Point
 from prenet_gnn.workload.workload import Workload
 
 SWEEP_KEYS = {
@@ -32,40 +33,6 @@ MODEL_KEYS = {"specs", "batch_sizes", "image_sizes", "seq_lens", "workloads", "s
 SIZES = ("batch_size", "image_size", "seq_len")
 # A sampler that finds no allowed point in this many draws has ranges that contradict its limits
 MAX_DRAWS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One thing to measure."""
-
-    model: str
-    batch_size: int
-    image_size: int | None
-    seq_len: int | None
-    workload: Workload
-
-    def identity(self, device_type: str, threads: int) -> dict[str, Any]:
-        """The fields by which a record is found again."""
-        train = self.workload.mode == "train"
-        return {
-            "model": self.model,
-            "batch_size": self.batch_size,
-            "image_size": self.image_size,
-            "seq_len": self.seq_len,
-            "mode": self.workload.mode,
-            "precision": self.workload.precision,
-            "optimizer": self.workload.optimizer if train else "none",
-            "channels_last": self.workload.channels_last,
-            "compiled": self.workload.compiled,
-            "cudnn_benchmark": self.workload.cudnn_benchmark,
-            "device_type": device_type,
-            "threads": threads,
-        }
-
-    @property
-    def series(self) -> tuple[Any, ...]:
-        """What points that differ only in their batch size share."""
-        return (self.model, self.image_size, self.seq_len, self.workload)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.measuring.errors import MeasureError
-from prenet_gnn.measuring.layers import Options, Shape, register
+from prenet_gnn.measuring.models.spec import Options, Shape, register
 
 if TYPE_CHECKING:
     import torch
