@@ -35,7 +35,7 @@ from experiments.shared.command import (
 )
 from experiments.shared.markdown import table
 from experiments.shared.protocols import LEAVE_OUT, PROTOCOLS
-from experiments.shared.results import Result, folder_of, plain, provenance, write_result
+from experiments.shared.results import Result, folder_of, provenance, write_result
 
 if TYPE_CHECKING:
     from prenet_gnn.data.splits import Split
@@ -150,9 +150,8 @@ def scored(rows: Rows, split: Split, predicted: dict[str, np.ndarray]) -> Result
                 for mode in ("train", "infer")
             },
         }
-    scores = score_fold(rows, split, predicted)
     return {
-        "scores": [{"split": s, "predictor": p, **plain(x.to_dict())} for s, p, x in scores],
+        "scores": [line.to_dict() for line in score_fold(rows, split, predicted)],
         "details": details,
     }
 

@@ -31,8 +31,12 @@ from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.splits import Split
 from prenet_gnn.data.tables import find_data_dir
 from prenet_gnn.evaluation.baselines import get_baseline
-from prenet_gnn.evaluation.baselines.pooling import FEATURE_SETS, columns_of, pooled_features
-from prenet_gnn.evaluation.evaluate import pooled
+from prenet_gnn.evaluation.baselines.pooling import (
+    FEATURE_SETS,
+    columns_of,
+    pooled_features,
+    work_sums,
+)
 from prenet_gnn.training.metrics import summary
 from prenet_gnn.training.rows import Rows
 
@@ -67,7 +71,7 @@ class Comparison:
             if name == "layer sum":
                 chosen = thinned(chosen, SUMMED_ROWS)
             scores = summary(self.rows.seconds[chosen], predict(kind, chosen))
-            line = plain(scores.to_dict())
+            line = scores.to_dict()
             if not self.ledger.has(split=kind, **key):
                 self.ledger.add({**key, "split": kind, **{n: line[n] for n in SCORES}})
             print(f"{name:<10}{features:<10}{kind:<22}{scores.mape:>9.1%}", flush=True)
@@ -122,7 +126,8 @@ def run(fold_number: int, seeds: int, quick: bool, path: Path) -> Ledger:
         test = {kind: thinned(chosen, 200) for kind, chosen in fold.test.items()}
         fold = replace(fold, train=thinned(fold.train, 600), test=test)
     study = Comparison(rows, fold, ledger)
-    sums, sums_of = pooled(rows, fold.train), {k: pooled(rows, c) for k, c in fold.test.items()}
+    sums = work_sums(rows, fold.train)
+    sums_of = {kind: work_sums(rows, chosen) for kind, chosen in fold.test.items()}
     for name in SIMPLE:
         study.score(name, NO_FEATURES, 0, partial(study.table_predictor, name, sums, sums_of, 0))
     train = pooled_features(rows, fold.train)

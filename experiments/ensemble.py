@@ -19,7 +19,7 @@ from experiments.accuracy import PREDICTED
 from experiments.shared import markdown
 from experiments.shared.averages import grouped, over_folds
 from experiments.shared.command import WRITE, Option, Options, command
-from experiments.shared.results import RESULTS, Result, plain, provenance, write_result
+from experiments.shared.results import RESULTS, Result, provenance, write_result
 from prenet_gnn.training.metrics import summary
 
 FOLDER = re.compile(r"accuracy-fold(\d)-seed(\d)$")
@@ -43,7 +43,7 @@ def mean_of(parts: list[np.ndarray]) -> np.ndarray:
 
 def score(true: np.ndarray, parts: list[np.ndarray]) -> dict[str, Any]:
     """Scores of the mean of several predictions and of each alone."""
-    together = plain(summary(true, mean_of(parts)).to_dict())
+    together = summary(true, mean_of(parts)).to_dict()
     alone = [summary(true, part).mape for part in parts]
     return {
         "networks": len(parts),

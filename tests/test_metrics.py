@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -67,7 +68,15 @@ def test_scores_do_not_depend_on_the_order_of_rows():
     order = rng.permutation(50)
     first = metrics.summary(true, predicted).to_dict()
     second = metrics.summary(true[order], predicted[order]).to_dict()
-    assert first == pytest.approx(second, nan_ok=True)
+    assert first == pytest.approx(second)
+
+
+def test_scores_survive_json_which_has_no_nan():
+    scores = metrics.summary(TRUE, PREDICTED)
+    assert math.isnan(scores.coverage)
+    again = metrics.Scores.from_dict(json.loads(json.dumps(scores.to_dict(), allow_nan=False)))
+    assert again.mape == scores.mape
+    assert math.isnan(again.coverage)
 
 
 @pytest.mark.parametrize(

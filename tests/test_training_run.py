@@ -19,8 +19,8 @@ from prenet_gnn.data import graphs, keys, tables
 from prenet_gnn.data.splits import Split
 from prenet_gnn.encoding.attention import eager_attention
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.evaluation import evaluate as evaluation
 from prenet_gnn.evaluation.baselines.pooling import columns_of, pooled_features
+from prenet_gnn.evaluation.report import stored_report
 from prenet_gnn.measuring import MeasuredRecord, append_record
 from prenet_gnn.network.checkpoint import load_checkpoint
 from prenet_gnn.training import prepare, run
@@ -171,7 +171,7 @@ def test_records_are_scored_and_those_without_a_time_are_left_out(
 
 def test_weights_without_scores_say_how_to_get_some() -> None:
     with pytest.raises(DataError, match="evaluate --fold 0"):
-        evaluation.stored_report({})
+        stored_report({})
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from prenet_gnn.catalogue.devices import get_hardware
-from prenet_gnn.data.reading import RowProblem, lines, raise_first, read_table
+from prenet_gnn.data.reading import FIRST_LINE, RowProblem, Schema, lines, raise_first, read_table
 from prenet_gnn.data.schema import MEASUREMENTS, MEMORY, OPERATORS
 from prenet_gnn.errors import ConfigError, DataError, UnknownHardwareError
 from prenet_gnn.workload.optimizers import OPTIMIZERS
@@ -72,14 +73,7 @@ def read_measurements(data_dir: str | Path) -> pd.DataFrame:
     Raises:
         DataError: A file is damaged, lacks a column or holds a value of the wrong type or range.
     """
-    parts = []
-    for path in _existing(Path(data_dir), MEASUREMENT_FILES):
-        frame, problems = read_table(path, MEASUREMENTS)
-        raise_first(problems + phase_problems(frame, path.name), path)
-        frame.insert(0, "row", np.arange(len(frame)) + 2)
-        frame.insert(0, "table", path.name)
-        parts.append(frame)
-    return _normalise(pd.concat(parts, ignore_index=True))
+    return _normalise(_read(Path(data_dir), MEASUREMENT_FILES, MEASUREMENTS, phase_problems))
 
 
 def training_rows(frame: pd.DataFrame, *, with_input_pipeline: bool = False) -> pd.DataFrame:
@@ -115,14 +109,7 @@ def read_operators(data_dir: str | Path) -> pd.DataFrame:
     Raises:
         DataError: A file is damaged, lacks a column or holds a value of the wrong type or range.
     """
-    parts = []
-    for path in _existing(Path(data_dir), OPERATOR_FILES):
-        frame, problems = read_table(path, OPERATORS)
-        raise_first(problems, path)
-        frame.insert(0, "row", np.arange(len(frame)) + 2)
-        frame.insert(0, "table", path.name)
-        parts.append(frame)
-    frame = pd.concat(parts, ignore_index=True)
+    frame = _read(Path(data_dir), OPERATOR_FILES, OPERATORS)
     frame["device"] = _map_unique(frame["gpu"], device_name)
     frame["latency_s"] = frame.pop("latency_ms") / MS_PER_S
     frame["fp32_math"] = frame["precision"] == "fp16 (fp32 math)"
@@ -154,11 +141,7 @@ def read_memory(data_dir: str | Path) -> pd.DataFrame:
     Raises:
         DataError: The file is damaged, lacks a column or holds a value of the wrong type or range.
     """
-    path = Path(data_dir) / MEMORY_FILE
-    frame, problems = read_table(path, MEMORY)
-    raise_first(problems, path)
-    frame.insert(0, "row", np.arange(len(frame)) + 2)
-    frame.insert(0, "table", path.name)
+    frame = _read(Path(data_dir), (MEMORY_FILE,), MEMORY)
     frame["device"] = _map_unique(frame["gpu"], device_name)
     for name in ("batch_size", "image_size", "seq_len", "n_gpus"):
         frame[name] = frame[name].fillna(0).astype(np.int64)
@@ -240,6 +223,20 @@ def _map_unique(values: pd.Series, function: Any) -> pd.Series:
     return values.map({value: function(value) for value in values.unique()})
 
 
-def _existing(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    """The first file must exist; the others may."""
-    return [folder / n for i, n in enumerate(names) if i == 0 or (folder / n).exists()]
+def _read(
+    folder: Path,
+    names: tuple[str, ...],
+    schema: Schema,
+    check: Callable[[pd.DataFrame, str], list[RowProblem]] = lambda frame, file: [],
+) -> pd.DataFrame:
+    """Tables of one schema as one, with file and line of each row; all but the first may lack."""
+    parts: list[pd.DataFrame] = []
+    for path in (folder / name for name in names):
+        if parts and not path.exists():
+            continue
+        frame, problems = read_table(path, schema)
+        raise_first(problems + check(frame, path.name), path)
+        frame.insert(0, "row", np.arange(len(frame)) + FIRST_LINE)
+        frame.insert(0, "table", path.name)
+        parts.append(frame)
+    return pd.concat(parts, ignore_index=True)

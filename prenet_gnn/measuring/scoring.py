@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prenet_gnn.data.records import read_records
 from prenet_gnn.errors import DataError
-from prenet_gnn.evaluation.evaluate import Report
+from prenet_gnn.evaluation.report import Line, Report
 from prenet_gnn.measuring.graphs import GraphSource
 from prenet_gnn.training.metrics import summary
 
@@ -28,4 +28,4 @@ def score_records(predictor: TimePredictor, path: Path) -> Report:
         high.append(p.high_s)
     if not true:
         raise DataError(f"'{path}' holds no record with a time.")
-    return Report((("records", "gnn", summary(true, guess, low, high)),), {"file": str(path)})
+    return Report((Line("records", "gnn", summary(true, guess, low, high)),), {"file": str(path)})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from prenet_gnn.errors import DataError
 
 Floats = NDArray[np.float64]
-# Share that an interval of the shipped predictor is meant to cover.
-NOMINAL_COVERAGE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,15 @@ class Scores:
     coverage: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The scores by name, ready for JSON."""
-        return asdict(self)
+        """The scores by name, ready for JSON, which has no NaN: None stands for it."""
+        return {n: None if math.isnan(value) else value for n, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Scores:
+        """Scores that `to_dict` gave; other names are left aside."""
+        values = {field.name: data[field.name] for field in fields(cls)}
+        unknown: dict[str, Any] = {n: math.nan for n, value in values.items() if value is None}
+        return cls(**values | unknown)
 
 
 def ape(true_s: ArrayLike, predicted_s: ArrayLike) -> Floats:
@@ -114,19 +121,18 @@ def summary(
     Raises:
         DataError: No rows, unequal lengths, or a value that is not a finite positive number.
     """
-    errors = ape(true_s, predicted_s)
     if (low_s is None) != (high_s is None):
         raise DataError("an interval needs both its lower and its upper limits.")
     covered = float("nan")
     if low_s is not None and high_s is not None:
         covered = coverage(true_s, low_s, high_s)
     return Scores(
-        rows=len(errors),
-        mape=float(errors.mean()),
-        median_ape=float(np.median(errors)),
-        p90_ape=float(np.quantile(errors, 0.9)),
+        rows=len(ape(true_s, predicted_s)),
+        mape=mape(true_s, predicted_s),
+        median_ape=median_ape(true_s, predicted_s),
+        p90_ape=p90_ape(true_s, predicted_s),
         bias=bias(true_s, predicted_s),
-        within_10=float((errors <= 0.1).mean()),
+        within_10=within(true_s, predicted_s),
         spearman=spearman(true_s, predicted_s),
         coverage=covered,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,16 +49,46 @@ def pooled_features(rows: Rows, chosen: Sequence[int] | np.ndarray) -> pd.DataFr
     Columns that begin with `flops_`, `bytes_` and `time_` belong to the larger sets of features;
     see `columns_of`.
     """
+    return _table(rows, chosen, pooled_row)
+
+
+def work_sums(rows: Rows, chosen: Sequence[int] | np.ndarray) -> pd.DataFrame:
+    """The columns of the baselines with a formula for each chosen row."""
+    return _table(rows, chosen, _work_row)
+
+
+def _table(
+    rows: Rows,
+    chosen: Sequence[int] | np.ndarray,
+    line: Callable[[Encoded, Workload, Hardware], Mapping[str, Any]],
+) -> pd.DataFrame:
     import pandas as pd
 
     from prenet_gnn.catalogue.devices import get_hardware
 
-    table = []
-    for i in chosen:
-        encoded, workload = rows.store.entries[rows.keys[i]], rows.workloads[i]
-        hardware = get_hardware(str(rows.frame.gpu.iat[i]))
-        table.append(pooled_row(encoded, workload, hardware))
-    return pd.DataFrame(table)
+    return pd.DataFrame(
+        [
+            line(
+                rows.store.entries[rows.keys[i]],
+                rows.workloads[i],
+                get_hardware(str(rows.frame.gpu.iat[i])),
+            )
+            for i in chosen
+        ]
+    )
+
+
+def _work_row(encoded: Encoded, workload: Workload, hardware: Hardware) -> dict[str, Any]:
+    work = encoded.counts @ encoded.work
+    back = float("backward" in workload.phases)
+    return {
+        "device": hardware.name,
+        "forward_flops": work[0],
+        "backward_flops": work[1] * back,
+        "bytes": work[2] + work[3] * back,
+        "peak_flops_per_s": hardware.peak_flops_per_s(workload.precision),
+        "memory_bytes_per_s": hardware.memory_bytes_per_s,
+    }
 
 
 def pooled_row(encoded: Encoded, workload: Workload, hardware: Hardware) -> dict[str, float]:
