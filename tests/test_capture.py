@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tracing import TraceError, trace
-from tracing.capture.calls import Template, all_tensors
+from tracing.capture.model_call import Template, all_tensors
 
 
 def small() -> nn.Module:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import tracing.graph.op_graph
+import tracing.graph.data
 from prenet_gnn.data import graphs, keys
 from prenet_gnn.data.keys import GraphKey, error_path, graph_folder, graph_path, graph_requests
 from prenet_gnn.errors import ConfigError, DataError
@@ -198,7 +198,7 @@ def test_missing_and_damaged_graphs_are_errors_that_say_what_to_do(tmp_path, net
 def test_another_tracer_version_has_its_own_folder(tmp_path, nets, monkeypatch):
     (key,) = keys_of(nets, "small")
     graphs.build_cache([key], tmp_path, workers=0)
-    monkeypatch.setattr(tracing.graph.op_graph, "TRACER_VERSION", "test")
+    monkeypatch.setattr(tracing.graph.data, "TRACER_VERSION", "test")
     with pytest.raises(DataError, match="is not in the cache"):
         graphs.load_graph(key, tmp_path)
     assert graphs.build_cache([key], tmp_path, workers=0).traced == 1

@@ -26,7 +26,7 @@ from prenet_gnn.network.checkpoint import load_checkpoint, save_checkpoint
 from prenet_gnn.predictor.calibration import Calibration
 from prenet_gnn.training.encoding import EntryKey, Store
 from tracing import BATCH_MARKER, OpGraph, TraceError, trace
-from tracing.views.table import write_graph
+from tracing.views.write import write_graph
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL_DISK = 64 * 1024

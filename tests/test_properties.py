@@ -25,7 +25,7 @@ from random_models import Case, models
 from prenet_gnn import Workload, load_predictor
 from prenet_gnn.measuring.memory import saved_for_backward_bytes
 from tracing import OpGraph, trace
-from tracing.costs.timeline import saved_bytes
+from tracing.costs.storages import saved_bytes
 
 # The default is small: every law sees a few models at every run of the tests.
 EXAMPLES = int(os.environ.get("PRENET_PROPERTY_EXAMPLES", "12"))

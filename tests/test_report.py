@@ -13,7 +13,11 @@ import torch
 from torch import nn
 
 from tracing import OpGraph, TraceError, trace
-from tracing.views.table import format_table, module_rows, modules_csv, scaled, to_csv, write_graph
+from tracing.views.csv import modules_csv, to_csv
+from tracing.views.modules import module_rows
+from tracing.views.table import format_table
+from tracing.views.units import metric
+from tracing.views.write import write_graph
 
 
 @pytest.fixture(scope="module")
@@ -117,5 +121,5 @@ def test_the_page_is_whole_and_escaped(graph: OpGraph, tmp_path: Path) -> None:
     ("value", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (4_089_184_256, "4.09 GB"), (2e18, "2 EB")],
 )
-def test_scaled(value: float, text: str) -> None:
-    assert scaled(value, "B") == text
+def test_metric(value: float, text: str) -> None:
+    assert metric(value, "B") == text

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from prenet_gnn.measuring.memory import saved_for_backward_bytes
 from tracing import TensorSpec, trace
-from tracing.costs.storages import Kept
-from tracing.costs.timeline import activation_timeline, saved_bytes
+from tracing.costs.storages import Kept, saved_bytes
+from tracing.costs.timeline import activation_timeline
 
 
 def conv(inputs: int, outputs: int, size: int = 3, **options: Any) -> nn.Module:

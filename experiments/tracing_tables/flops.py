@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments.shared.ledger import Row
 from experiments.tracing_tables.common import Study, counted
 from tracing import OpGraph, trace, zoo
-from tracing.capture.calls import all_tensors
+from tracing.capture.model_call import all_tensors
 
 _TORCHVISION = (
     "alexnet convnext_base convnext_large convnext_small convnext_tiny densenet121 densenet161 "

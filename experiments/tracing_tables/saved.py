@@ -8,7 +8,7 @@ from experiments.shared.ledger import Row
 from experiments.tracing_tables.common import Study, errors
 from prenet_gnn.measuring.memory import saved_for_backward_bytes
 from tracing import trace
-from tracing.costs.timeline import saved_bytes
+from tracing.costs.storages import saved_bytes
 
 _SMALL = (
     "alexnet convnext_tiny densenet121 densenet169 efficientnet_b0 efficientnet_b1 efficientnet_b2 "

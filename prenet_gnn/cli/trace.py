@@ -83,7 +83,7 @@ def trace(
 def _write(graph: "OpGraph", files: FileOptions) -> None:
     if files.output is None and files.html is None:
         return
-    from tracing.views.table import write_graph
+    from tracing.views.write import write_graph
 
     if files.html is not None and files.html.suffix.lower() != ".html":
         raise ConfigError(

@@ -115,7 +115,7 @@ def _in_mode(graph: OpGraph, mode: str) -> OpGraph:
     if mode == "infer":
         return graph.replace(mode="infer")
     from prenet_gnn.encoding.template import as_training
-    from tracing.capture.loss import with_loss
+    from tracing.graph.loss import with_loss
 
     return with_loss(as_training(graph))
 

@@ -66,7 +66,7 @@ def encode_graph(
     """Encodes one cached graph for several precisions and batch sizes."""
     from prenet_gnn.data.graphs import load_graph
     from prenet_gnn.encoding.attention import eager_attention
-    from tracing.capture.loss import with_loss
+    from tracing.graph.loss import with_loss
 
     base = base_key(key)
     graph = operator_graph(key) if key.library == OPERATOR else load_graph(base, folder)

@@ -1,22 +1,20 @@
-"""What calls do that run other programs or see a tensor without its batch dimension."""
+"""Calls that run other programs: branches, loops and maps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import fx
 
-from tracing.capture.values import Value, flat
+from tracing.capture.arguments import flat
+from tracing.capture.builder import Builder
 from tracing.costs.node import node_cost
-from tracing.graph.specs import TensorSpec
-
-if TYPE_CHECKING:
-    from tracing.capture.builder import Builder
 
 # Operators that repeat a program as often as values or a dimension say.
 _LOOPS = ("while_loop", "scan", "map_impl", "associative_scan")
-Walk = Callable[[fx.GraphModule, list[Any]], list[Any]]
+# Adds the calls of a program, given its arguments, and gives what it returns.
+Walk = Callable[[Builder, fx.GraphModule, list[Any]], list[Any]]
 
 
 def run_bodies(builder: Builder, name: str, args: Any, walk: Walk) -> list[Any] | None:
@@ -31,7 +29,8 @@ def run_bodies(builder: Builder, name: str, args: Any, walk: Walk) -> list[Any] 
     operator = name.split(".")[1]
     if operator == "cond":
         builder.notes.add("torch.cond counts as its costlier branch")
-        return _costlier(builder, bodies, operands, walk)
+        best = _costliest(builder, bodies, operands, walk)
+        return walk(builder, best, operands[: _takes(best)])
     if operator in _LOOPS:
         builder.notes.add(f"torch {operator.removesuffix('_impl')} counts as one step")
     elif len(bodies) > 1:
@@ -39,48 +38,20 @@ def run_bodies(builder: Builder, name: str, args: Any, walk: Walk) -> list[Any] 
     body = bodies[-1] if operator == "while_loop" else bodies[0]
     if operator == "scan" and isinstance(args[0], fx.GraphModule):
         operands = [a for a in flat(list(args[1:])) if not isinstance(a, bool)]
-    return walk(body, operands[: _takes(body)])
+    return walk(builder, body, operands[: _takes(body)])
 
 
 def _takes(body: fx.GraphModule) -> int:
     return len([node for node in body.graph.nodes if node.op == "placeholder"])
 
 
-def _costlier(
+def _costliest(
     builder: Builder, bodies: Sequence[fx.GraphModule], operands: list[Any], walk: Walk
-) -> list[Any]:
+) -> fx.GraphModule:
     costs = []
     for body in bodies:
-        kept = builder.state()
-        walk(body, operands[: _takes(body)])
-        made = [node_cost(node) for node in builder.nodes[len(kept.nodes) :]]
+        trial = builder.fork()
+        walk(trial, body, operands[: _takes(body)])
+        made = [node_cost(node) for node in trial.flow.nodes[len(builder.flow.nodes) :]]
         costs.append((sum(c.forward_flops for c in made), sum(c.forward_bytes for c in made)))
-        builder.restore(kept)
-    best = bodies[costs.index(max(costs))]
-    return walk(best, operands[: _takes(best)])
-
-
-class Hidden:
-    """Batch dimensions that `torch.vmap` hides from the operators inside it."""
-
-    def __init__(self) -> None:
-        """Starts outside of any vmap."""
-        self.sizes: dict[int, dict[int, int]] = {}
-
-    def restore(
-        self, index: int, target: str, tensors: Value, attrs: dict[str, Any], outs: list[TensorSpec]
-    ) -> list[TensorSpec]:
-        """The outputs of a call with the hidden dimensions in front."""
-        levels: dict[int, int] = {}
-        for source, _ in tensors:
-            levels |= self.sizes.get(source.node, {}) if source.kind == "node" else {}
-        if "_add_batch_dim" in target:
-            dim, level = int(attrs["arg1"]), int(attrs["arg2"])
-            levels[level] = tensors[0][1].shape[len(levels) :][dim]
-        elif "_remove_batch_dim" in target:
-            levels.pop(int(attrs["arg1"]), None)
-        if not levels:
-            return outs
-        self.sizes[index] = levels
-        front = tuple(levels.values())
-        return [TensorSpec((*front, *spec.shape), spec.dtype) for spec in outs]
+    return bodies[costs.index(max(costs))]

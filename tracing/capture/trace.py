@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import logging
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedBuffer, is_lazy
 
-from tracing.capture.builder import Builder
-from tracing.capture.calls import Call, Flat, batch_size_of, unwrap
-from tracing.capture.checks import sound
-from tracing.capture.explain import explain, quiet
-from tracing.capture.export import INNER, export, walk
-from tracing.capture.fallback import has_values, record_run
-from tracing.capture.loss import add_loss
-from tracing.capture.packed import padded
-from tracing.capture.patches import patched
-from tracing.capture.record import Known, on_meta, record
-from tracing.capture.values import spec_of
+from tracing.capture.arguments import spec_of
+from tracing.capture.builder import Builder, Returned
+from tracing.capture.checkpoints import patched
+from tracing.capture.explain import quiet
+from tracing.capture.export import export, read_program
+from tracing.capture.model_call import Flat, ModelCall, Template, batch_size_of
+from tracing.capture.packed_sequences import padded
+from tracing.capture.real_run import has_values, record_real_run
+from tracing.capture.recorder import record
+from tracing.capture.sound_run import sound
+from tracing.capture.user_model import (
+    on_meta,
+    parameters_of,
+    state_on_meta,
+    untouched,
+    unwrap,
+    with_shapes,
+)
 from tracing.errors import TraceError, UnsupportedOpError
-from tracing.graph.aliases import mark_used, settle_copies, unknown_dtypes
-from tracing.graph.op_graph import TRACER_VERSION, OpGraph
-from tracing.graph.specs import ParamSpec
+from tracing.graph.attention_copies import settle_copies
+from tracing.graph.data import TRACER_VERSION
+from tracing.graph.gradients import mark_used
+from tracing.graph.loss import add_loss
+from tracing.graph.specs import unknown_dtypes
+from tracing.op_graph import OpGraph
 
 log = logging.getLogger("tracing")
 
@@ -102,180 +108,84 @@ def trace(
         raise TraceError(f"trace takes a torch.nn.Module, not {type(model).__name__}")
     options = _Options(backend, loss, unknown_ops, attention_backend, name)
     options.check()
-    model = unwrap(model)
-    call = Call(args, kwargs)
-    if any(is_lazy(t) for t in (*model.parameters(), *model.buffers())):
-        model = _with_shapes(model, call)
-    graph = _trace(model, call, call.tensors, options)
+    call = ModelCall(args, kwargs)
+    model = with_shapes(unwrap(model), call)
+    graph = _trace(model, call.template, call.inputs, options)
     _report(graph, unknown_ops)
 
     def retrace(size: int) -> OpGraph:
-        return _trace(model, call, call.resized(size), options)
+        return _trace(model, call.template, call.resized(size), options)
 
     return graph.replace(retrace=retrace)
 
 
-def _trace(model: nn.Module, call: Call, tensors: list[torch.Tensor], options: _Options) -> OpGraph:
-    parameters = _parameters(model)
-    bad = unknown_dtypes([p.spec for p in parameters] + [spec_of(t) for t in tensors])
+def _trace(
+    model: nn.Module, template: Template, inputs: dict[str, torch.Tensor], options: _Options
+) -> OpGraph:
+    parameters = parameters_of(model)
+    specs = {name: spec_of(tensor) for name, tensor in inputs.items()}
+    bad = unknown_dtypes([*(p.spec for p in parameters), *specs.values()])
     if bad:
         raise TraceError(f"tensors of type {', '.join(sorted(bad))} have no known size")
-    facts: dict[str, Any] = {}
-    builder = Builder(
-        {p.name: p for p in parameters}, prefix=INNER, attentions=options.attention_backend
-    )
+    builder = Builder({p.name: p for p in parameters}, options.attention_backend)
     capture = _recorded if options.backend == "record" else _exported
     with (
-        _untouched(model),
+        untouched(model),
         quiet(),
         patched(lambda text: builder.notes.add(text)),
-        padded(lambda: facts.update(packed=True)),
+        padded(lambda: builder.bounds.add("packed sequences")),
     ):
-        flat = Flat(model, call.template)
-        results, own_loss = capture(flat, builder, tensors, call.names, facts)
-    if model.training and options.loss == "auto" and not own_loss:
-        results = add_loss(builder, results)
-    nodes = mark_used(builder.nodes, [s.node for s, _ in results if s.kind == "node"])
+        returned = capture(Flat(model, template), builder, inputs)
+    outputs = returned.tensors
+    if model.training and options.loss == "auto" and not returned.is_loss:
+        outputs = add_loss(builder.flow, outputs)
+    nodes = mark_used(builder.flow.nodes, [s.node for s, _ in outputs if s.kind == "node"])
     return OpGraph(
         nodes=settle_copies(nodes),
         parameters=parameters,
-        inputs={n: spec_of(t) for n, t in zip(call.names, tensors, strict=True)},
-        outputs=tuple(s for s, _ in results),
-        batch_size=batch_size_of(tensors),
+        inputs=specs,
+        outputs=tuple(source for source, _ in outputs),
+        batch_size=batch_size_of(inputs.values()),
         mode="train" if model.training else "infer",
-        meta=_meta(model, builder, options, facts),
+        meta={
+            "model": options.name or type(model).__name__,
+            "torch": torch.__version__,
+            "tracer": TRACER_VERSION,
+            "attention": options.attention_backend,
+            "unknown_ops": builder.unknown,
+            **({"recorded_run": True} if returned.real_run else {}),
+            **({"upper_bounds": sorted(builder.bounds)} if builder.bounds else {}),
+            **({"approximated": sorted(builder.notes)} if builder.notes else {}),
+        },
     )
 
 
-def _meta(
-    model: nn.Module, builder: Builder, options: _Options, facts: dict[str, Any]
-) -> dict[str, Any]:
-    meta: dict[str, Any] = {
-        "model": options.name or type(model).__name__,
-        "torch": torch.__version__,
-        "tracer": TRACER_VERSION,
-        "attention": options.attention_backend,
-        "unknown_ops": builder.unknown,
-    }
-    if facts.get("recorded"):
-        meta["recorded_run"] = True
-    bounds = [*(["packed sequences"] if facts.get("packed") else [])]
-    bounds += ["sizes that depend on values"] if builder.open_sizes else []
-    if bounds:
-        meta["upper_bounds"] = bounds
-    if builder.notes:
-        meta["approximated"] = sorted(builder.notes)
-    return meta
-
-
-def _exported(
-    flat: Flat,
-    builder: Builder,
-    tensors: list[torch.Tensor],
-    names: list[str],
-    facts: dict[str, Any],
-) -> tuple[list[Known], bool]:
+def _exported(flat: Flat, builder: Builder, inputs: dict[str, torch.Tensor]) -> Returned:
     """Fills the builder from `torch.export`, or from a real run where values decide what runs."""
     try:
-        program = sound(lambda: export(flat, tensors), once=has_values(flat, tensors))
+        program = sound(lambda: export(flat, inputs), once=has_values(flat, inputs))
     except TraceError:
         raise
     except Exception as error:
-        facts["recorded"] = True
-        return record_run(flat, builder, tensors, names, error)
-    return walk(program, builder, tensors, names)
+        return record_real_run(flat, builder, inputs, error)
+    return read_program(program, builder, inputs)
 
 
-def _recorded(
-    flat: Flat,
-    builder: Builder,
-    tensors: list[torch.Tensor],
-    names: list[str],
-    facts: dict[str, Any],
-) -> tuple[list[Known], bool]:
+def _recorded(flat: Flat, builder: Builder, inputs: dict[str, torch.Tensor]) -> Returned:
     """Fills the builder from a run on meta tensors."""
-    twins = [_on_meta(t) for t in tensors]
+    twins = {name: on_meta(tensor) for name, tensor in inputs.items()}
 
-    def run() -> tuple[list[Known], bool]:
+    def run() -> Returned:
         builder.clear()
-        return record(flat, builder, twins, names)
+        return record(flat, builder, twins)
 
     try:
-        with on_meta(flat.model):
+        with state_on_meta(flat.model):
             return sound(run)
     except Exception:
         # code that asks a meta tensor for its value: the exporter knows ways around some of that
         builder.clear()
-        return _exported(flat, builder, tensors, names, facts)
-
-
-def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.device.type == "meta":
-        return tensor
-    return tensor.detach().to("meta").requires_grad_(tensor.requires_grad)
-
-
-def _with_shapes(model: nn.Module, call: Call) -> nn.Module:
-    """A copy of a model with lazy layers, run once so that they know their shapes."""
-    # an uninitialized buffer does not know how to copy itself
-    uninitialized: Any = UninitializedBuffer  # its stub lacks the arguments
-    memo = {
-        id(buffer): uninitialized(device=buffer.device, dtype=buffer.dtype)
-        for buffer in model.buffers()
-        if isinstance(buffer, UninitializedBuffer)
-    }
-    model = copy.deepcopy(model, memo)
-    args, kwargs = call.template.fill(call.tensors)
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            model(*args, **kwargs)
-    except Exception as error:
-        explain(error, model, hint="its lazy layers have no shapes yet")
-    return model
-
-
-def _parameters(model: nn.Module) -> tuple[ParamSpec, ...]:
-    seen: set[int] = set()
-    specs = []
-    for is_buffer, pairs in (
-        (False, model.named_parameters(remove_duplicate=False)),
-        (True, model.named_buffers(remove_duplicate=False)),
-    ):
-        for name, tensor in pairs:
-            if is_lazy(tensor):
-                raise TraceError(
-                    f"parameter '{name}' has no shape yet (a lazy module that this call does not "
-                    "reach): run the model once with real inputs before tracing it"
-                )
-            unique = id(tensor) not in seen
-            seen.add(id(tensor))
-            spec, logical = spec_of(tensor), _logical_numel(tensor)
-            specs.append(ParamSpec(name, spec, tensor.requires_grad, is_buffer, unique, logical))
-    return tuple(specs)
-
-
-def _logical_numel(tensor: torch.Tensor) -> int:
-    """Elements of a weight that is stored packed (4-bit), 0 where storage says it all."""
-    shape = getattr(getattr(tensor, "quant_state", None), "shape", None)
-    return int(torch.Size(shape).numel()) if shape is not None else 0
-
-
-@contextlib.contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    """Leaves random state, training flags and gradients of the model as they were."""
-    state = torch.random.get_rng_state()
-    flags = {module: module.training for module in model.modules()}
-    grads = {p: p.grad for p in model.parameters()}
-    try:
-        with warnings.catch_warnings(), torch.enable_grad():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        torch.random.set_rng_state(state)
-        for module, flag in flags.items():
-            module.training = flag
-        for parameter, grad in grads.items():
-            parameter.grad = grad
+        return _exported(flat, builder, inputs)
 
 
 def _report(graph: OpGraph, policy: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tracing.costs.strides import _VIEWS, _apply
+from tracing.costs.strides import VIEWS, apply_view
 from tracing.costs.vocab import CONVOLUTIONS
 from tracing.graph.specs import OpNode, Source, TensorSpec
 
@@ -111,10 +111,10 @@ class _Walk:
     def _output(
         self, node: OpNode, slot: int, spec: TensorSpec, data: list[torch.Tensor]
     ) -> torch.Tensor:
-        if node.kind == "view" and node.op in _VIEWS and data:
+        if node.kind == "view" and node.op in VIEWS and data:
             if node.attrs.get("copies"):
                 return _empty(spec.shape, False)
-            result = _apply(node, slot, data[0])
+            result = apply_view(node, slot, data[0])
             if (
                 result.is_contiguous()
                 and not data[0].is_contiguous()

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from tracing.costs.saved import dropout_active, saved_by
 from tracing.costs.strides import operand_copy
-from tracing.graph.op_graph import OpGraph
+from tracing.graph.data import GraphData
 from tracing.graph.specs import OpNode, Source, TensorSpec
 
 # Identity of a storage: the call and output that allocated it, or the name of an input.
@@ -45,7 +45,7 @@ def _fused(node: OpNode) -> bool:
 class Storages:
     """The storage behind every tensor of a graph."""
 
-    def __init__(self, graph: OpGraph, sizes: Sizes = stored_bytes) -> None:
+    def __init__(self, graph: GraphData, sizes: Sizes = stored_bytes) -> None:
         """Follows views and in-place calls through the whole graph."""
         self._sizes = sizes
         self._keys: list[tuple[Key, ...]] = []
@@ -92,7 +92,7 @@ class Kept:
 
     def __init__(
         self,
-        graph: OpGraph,
+        graph: GraphData,
         sizes: Sizes = stored_bytes,
         device: str = "cuda",
         casts: Casts | None = None,
@@ -170,6 +170,20 @@ class Kept:
         return kept
 
 
-def saved_bytes(graph: OpGraph, device: str = "cuda") -> int:
+def saved_bytes(graph: GraphData, device: str = "cuda") -> int:
     """Bytes that live from the forward to the backward pass, each storage once."""
     return sum(Kept(graph, device=device).all.values())
+
+
+def saved_by_node(graph: GraphData) -> list[int]:
+    """Bytes each call keeps for the backward pass, every storage at the first that keeps it."""
+    if graph.mode != "train":
+        return [0] * len(graph.nodes)
+    kept = Kept(graph)
+    seen: set[Key] = set()
+    result = []
+    for saved in kept.by_node:
+        new = {key: size for key, size in saved.items() if key in kept.all and key not in seen}
+        seen.update(new)
+        result.append(sum(new.values()))
+    return result

@@ -10,7 +10,7 @@ import torch
 from tracing.graph.specs import OpNode
 
 # View operators and the names of the arguments that say what they do, in calling order.
-_VIEWS = {
+VIEWS = {
     "permute": ("dims",), "transpose": ("dim0", "dim1"), "t": (), "select": ("dim", "index"),
     "unsqueeze": ("dim",), "squeeze": ("dim",), "expand": ("size",), "view": ("size",),
     "reshape": ("shape",), "unbind": ("dim",), "chunk": ("chunks", "dim"), "mT": (),
@@ -28,7 +28,7 @@ def layout(nodes: Sequence[OpNode], index: int, slot: int = 0) -> torch.Tensor:
     """A meta tensor with the strides of one output of a call."""
     chain: list[tuple[OpNode, int]] = []
     node = nodes[index]
-    while node.kind == "view" and node.op in _VIEWS and not node.attrs.get("copies"):
+    while node.kind == "view" and node.op in VIEWS and not node.attrs.get("copies"):
         chain.append((node, slot))
         source = node.sources[0]
         if source.kind != "node":
@@ -38,14 +38,15 @@ def layout(nodes: Sequence[OpNode], index: int, slot: int = 0) -> torch.Tensor:
         return _contiguous(node.output_specs[slot].shape)
     tensor = _contiguous(chain[-1][0].input_specs[0].shape)
     for view, position in reversed(chain):
-        tensor = _apply(view, position, tensor)
+        tensor = apply_view(view, position, tensor)
     return tensor
 
 
-def _apply(node: OpNode, slot: int, tensor: torch.Tensor) -> torch.Tensor:
+def apply_view(node: OpNode, slot: int, tensor: torch.Tensor) -> torch.Tensor:
+    """One output of a view of a meta tensor; a contiguous one where the view cannot be made."""
     result: Any
     shape = node.output_specs[slot].shape
-    names = _VIEWS[node.op]
+    names = VIEWS[node.op]
     values = [node.attrs.get(name, _DEFAULTS.get(name)) for name in names]
     try:
         if node.op in ("view", "reshape", "flatten", "unflatten"):

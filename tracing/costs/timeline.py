@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracing.costs.storages import Casts, Kept, Key, Sizes, Storages, saved_bytes, stored_bytes
-from tracing.graph.op_graph import OpGraph
+from tracing.costs.storages import Casts, Kept, Key, Sizes, Storages, stored_bytes
+from tracing.graph.data import GraphData
 from tracing.graph.specs import OpNode
-
-__all__ = [
-    "Casts",
-    "Moment",
-    "Sizes",
-    "Timeline",
-    "activation_timeline",
-    "saved_bytes",
-    "stored_bytes",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ class Timeline:
 
 
 def activation_timeline(
-    graph: OpGraph,
+    graph: GraphData,
     sizes: Sizes = stored_bytes,
     *,
     device: str = "cuda",
@@ -88,7 +78,7 @@ def activation_timeline(
     return Timeline(tuple(moments), saved, inputs)
 
 
-def _last_uses(graph: OpGraph, storages: Storages) -> dict[int, list[Key]]:
+def _last_uses(graph: GraphData, storages: Storages) -> dict[int, list[Key]]:
     """Storages by the last call that touches them."""
     last: dict[Key, int] = {}
     for node in graph.nodes:

@@ -1,1 +1,1 @@
-"""The graph as plain data, and how its sizes follow the batch size."""
+"""The graph as plain data, what a gradient reaches in it, and how it follows the batch size."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from tracing.errors import TraceError
-from tracing.graph.op_graph import BATCH_MARKER, OpGraph
+from tracing.graph.data import GraphData
 from tracing.graph.specs import OpNode, TensorSpec
 
+Graph = TypeVar("Graph", bound=GraphData)
+
+# A prime no layer width is a multiple of: in a graph traced at this batch size every multiple of
+# it is proportional to the batch, so that no second trace is needed.
+BATCH_MARKER = 2053
 # Smallest prime that serves for the second trace when the first is at the marker itself.
 SECOND_PROBE = 4099
 
 
-def integers(graph: OpGraph) -> Iterator[int]:
+def integers(graph: GraphData) -> Iterator[int]:
     """Every integer of the graph that could depend on the batch, in a fixed order."""
     for node in graph.nodes:
         for spec in (*node.input_specs, *node.output_specs):
@@ -63,16 +68,14 @@ def map_node(node: OpNode, convert: Callable[[int], int]) -> OpNode:
     )
 
 
-def map_integers(graph: OpGraph, convert: Callable[[int], int], batch_size: int) -> OpGraph:
+def map_integers(graph: Graph, convert: Callable[[int], int], batch_size: int) -> Graph:
     """Rebuilds a graph with every integer converted, in the order of `integers`."""
     nodes = tuple(map_node(node, convert) for node in graph.nodes)
     inputs = {
         name: TensorSpec(tuple(convert(size) for size in spec.shape), spec.dtype)
         for name, spec in graph.inputs.items()
     }
-    return graph.replace(
-        nodes=nodes, inputs=inputs, batch_size=batch_size, probe=None, retrace=graph.retrace
-    )
+    return graph.replace(nodes=nodes, inputs=inputs, batch_size=batch_size)
 
 
 def from_marker(batch_size: int) -> Callable[[int], int]:
@@ -107,10 +110,8 @@ def _at(first: tuple[int, int], second: tuple[int, int], batch_size: int) -> int
     return a + slope * (batch_size - size_a)
 
 
-def probed(graph: OpGraph) -> OpGraph:
-    """The graph with the integers of a second trace, which is made here when it is missing."""
-    if graph.probe is not None:
-        return graph
+def _second_trace(graph: GraphData) -> tuple[int, tuple[int, ...]]:
+    """Another batch size, and the integers of the graph at it."""
     if graph.retrace is None:
         raise TraceError(
             f"this graph was stored at batch {graph.batch_size} without a second trace; trace the "
@@ -126,23 +127,28 @@ def probed(graph: OpGraph) -> OpGraph:
             f"the model runs other operators at batch {other} than at batch {graph.batch_size}; "
             "trace it again at the batch size you need"
         )
-    return graph.replace(probe=(other, tuple(integers(second))))
+    return other, tuple(integers(second))
 
 
-def rescale(graph: OpGraph, batch_size: int) -> OpGraph:
-    """The graph at another batch size; see `OpGraph.with_batch_size`."""
+def rescale(graph: Graph, batch_size: int) -> Graph:
+    """The graph at another batch size, with the second trace that told how sizes grow.
+
+    A graph traced at `BATCH_MARKER` needs none. A size that is neither constant, linear nor
+    quadratic in the batch raises `TraceError`.
+    """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise TraceError(f"batch size must be a whole number of at least 1, not {batch_size!r}")
+    if batch_size == graph.batch_size:
+        return graph
     if graph.batch_size < 1:
         raise TraceError("the model's inputs have no common first dimension to call the batch")
     if graph.batch_size == BATCH_MARKER and graph.probe is None:
         return map_integers(graph, from_marker(batch_size), batch_size)
-    if graph.probe is None:
-        object.__setattr__(graph, "probe", probed(graph).probe)
-    assert graph.probe is not None
-    other, values = graph.probe
+    probe = graph.probe or _second_trace(graph)
+    other, values = probe
     stream = iter(values)
 
     def convert(value: int) -> int:
         return _at((graph.batch_size, value), (other, next(stream)), batch_size)
 
-    scaled = map_integers(graph, convert, batch_size)
-    return scaled.replace(probe=graph.probe)
+    return map_integers(graph, convert, batch_size).replace(probe=probe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Shape and number format of a tensor; no data."""
+    """Shape and element type of a tensor; no data."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -36,6 +37,11 @@ class TensorSpec:
     def is_floating(self) -> bool:
         """Whether a gradient can exist for such a tensor."""
         return self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+def unknown_dtypes(specs: Iterable[TensorSpec]) -> set[str]:
+    """Element types whose size is not known."""
+    return {spec.dtype for spec in specs} - set(ITEM_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +82,16 @@ class Source:
     name: str = ""
 
 
+# A tensor of a graph: where it comes from and what it looks like.
+Operand = tuple[Source, TensorSpec]
+
+
 @dataclass(frozen=True, slots=True)
 class OpNode:
     """One operator call of the forward pass.
 
     Attributes:
-        index: Position in `OpGraph.nodes`, a topological order.
+        index: Position in `GraphData.nodes`, a topological order.
         name: Unique name in the traced program.
         target: Operator overload, such as `aten.conv2d.default`.
         kind: Kind of operator from `tracing.costs.vocab`, such as `conv` or `linear`.

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from html import escape
 
-from tracing.graph.op_graph import OpGraph
+from tracing.costs.node import NodeCost
+from tracing.costs.storages import saved_by_node
+from tracing.costs.totals import node_costs, recomputed_flops
+from tracing.graph.data import GraphData
 from tracing.graph.specs import OpNode
-from tracing.views.table import ModuleRow, module_rows, saved_by_node, scaled
+from tracing.views.modules import ModuleRow, module_rows
+from tracing.views.units import metric
 
 _STYLE = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem;color:#222;background:#fff}
@@ -48,31 +52,30 @@ def _summary(row: ModuleRow, name: str) -> str:
     values = (
         name,
         f"{row.params:,}",
-        scaled(row.forward_flops, "FLOP"),
-        scaled(row.backward_flops, "FLOP"),
-        scaled(row.saved_bytes, "B"),
+        metric(row.forward_flops, "FLOP"),
+        metric(row.backward_flops, "FLOP"),
+        metric(row.saved_bytes, "B"),
         f"{row.share:.1%}",
     )
     title = escape(f"{row.module or 'model'}: {row.calls} calls", quote=True)
     return f'<summary title="{title}">{_cells(values, row.share)}</summary>'
 
 
-def _operator(graph: OpGraph, node: OpNode, saved: int, total: int) -> str:
-    cost = graph.node_costs[node.index]
+def _operator(node: OpNode, cost: NodeCost, saved: int, total: int) -> str:
     shapes = ", ".join("x".join(map(str, spec.shape)) for spec in node.input_specs)
     out = "x".join(map(str, node.output.shape))
     title = (
         f"{node.target} in {node.module or 'model'}\n({shapes}) to {out} {node.output.dtype}\n"
-        f"reads {scaled(cost.forward_read_bytes, 'B')}, writes "
-        f"{scaled(cost.forward_write_bytes, 'B')}\nfrom {[i for i in node.inputs if i >= 0]}"
+        f"reads {metric(cost.forward_read_bytes, 'B')}, writes "
+        f"{metric(cost.forward_write_bytes, 'B')}\nfrom {[i for i in node.inputs if i >= 0]}"
     )
     share = cost.forward_flops + cost.backward_flops
     values = (
         f"{node.index} {node.op} {out}",
         ", ".join(name.rpartition(".")[2] for name in node.params),
-        scaled(cost.forward_flops, "FLOP"),
-        scaled(cost.backward_flops, "FLOP"),
-        scaled(saved, "B"),
+        metric(cost.forward_flops, "FLOP"),
+        metric(cost.backward_flops, "FLOP"),
+        metric(saved, "B"),
         f"{share / total:.1%}",
     )
     return (
@@ -80,24 +83,27 @@ def _operator(graph: OpGraph, node: OpNode, saved: int, total: int) -> str:
     )
 
 
-def _facts(graph: OpGraph) -> str:
+def _facts(graph: GraphData) -> str:
+    costs = node_costs(graph)
+    forward = sum(cost.forward_flops for cost in costs)
+    backward = sum(cost.backward_flops for cost in costs) + recomputed_flops(graph, costs)
     return (
         f"batch {graph.batch_size}, {graph.mode}, {len(graph.nodes)} calls, "
-        f"{scaled(graph.total_flops, 'FLOP')} forward, "
-        f"{scaled(graph.total_backward_flops, 'FLOP')} backward, {graph.total_params:,} parameters"
+        f"{metric(forward, 'FLOP')} forward, "
+        f"{metric(backward, 'FLOP')} backward, {graph.total_params:,} parameters"
     )
 
 
-def summary_html(graph: OpGraph, depth: int = 1) -> str:
+def summary_html(graph: GraphData, depth: int = 1) -> str:
     """A small table by module, for notebooks."""
     lines = []
     for row in module_rows(graph, depth):
         name = row.module or "all"
         values = (
             f"{row.params:,}",
-            scaled(row.forward_flops, "FLOP"),
-            scaled(row.backward_flops, "FLOP"),
-            scaled(row.saved_bytes, "B"),
+            metric(row.forward_flops, "FLOP"),
+            metric(row.backward_flops, "FLOP"),
+            metric(row.saved_bytes, "B"),
             f"{row.share:.1%}",
         )
         cells = "".join(f"<td>{escape(value)}</td>" for value in (name, *values))
@@ -108,13 +114,14 @@ def summary_html(graph: OpGraph, depth: int = 1) -> str:
     return f"<b>{model}</b><br>{escape(_facts(graph))}{table}"
 
 
-def to_html(graph: OpGraph) -> str:
+def to_html(graph: GraphData) -> str:
     """One self-contained page; nothing is loaded from elsewhere."""
     rows = module_rows(graph, None)
-    total = max(graph.total_flops + sum(c.backward_flops for c in graph.node_costs), 1)
+    costs = node_costs(graph)
+    total = max(sum(cost.forward_flops + cost.backward_flops for cost in costs), 1)
     calls: dict[str, list[str]] = {}
-    for node, saved in zip(graph.nodes, saved_by_node(graph), strict=True):
-        calls.setdefault(node.module, []).append(_operator(graph, node, saved, total))
+    for node, cost, saved in zip(graph.nodes, costs, saved_by_node(graph), strict=True):
+        calls.setdefault(node.module, []).append(_operator(node, cost, saved, total))
     model = str(graph.meta.get("model", "model"))
     body, depth = [], -1
     for row in rows:

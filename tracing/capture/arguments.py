@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tracing.graph.specs import Source, TensorSpec
-
-Value = list[tuple[Source, TensorSpec]]
+from tracing.graph.specs import Operand, Source, TensorSpec
 
 
 def size_of(size: Any) -> int:
@@ -64,14 +62,14 @@ def target_name(target: Any) -> str:
     return f"{getattr(target, '__module__', 'python').split('.')[0]}.{text}.default"
 
 
-def is_tensor(value: Any) -> bool:
+def is_operand(value: Any) -> bool:
     """Whether a value of the walk stands for a tensor."""
     return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Source)
 
 
 def flat(value: Any) -> list[Any]:
     """The leaves of nested lists, tuples and dicts."""
-    if is_tensor(value):
+    if is_operand(value):
         return [value]
     if isinstance(value, list | tuple):
         return [leaf for item in value for leaf in flat(item)]
@@ -89,18 +87,18 @@ def like(value: Any, results: Any) -> Any:
     return value
 
 
-def split_arguments(target: Any, args: Any, kwargs: Any) -> tuple[Value, dict[str, Any]]:
+def split_arguments(target: Any, args: Any, kwargs: Any) -> tuple[list[Operand], dict[str, Any]]:
     """Separates the tensors of a call from its other arguments, which get their schema names."""
     schema = getattr(target, "_schema", None)
     names = [a.name for a in schema.arguments] if schema is not None else []
-    tensors: Value = []
+    tensors: list[Operand] = []
     attrs: dict[str, Any] = {}
     named = [(names[i] if i < len(names) else f"arg{i}", a) for i, a in enumerate(args)]
     for name, value in [*named, *kwargs.items()]:
-        if is_tensor(value):
+        if is_operand(value):
             tensors.append(value)
-        elif isinstance(value, list | tuple) and any(is_tensor(v) for v in value):
-            tensors.extend(v for v in value if is_tensor(v))
+        elif isinstance(value, list | tuple) and any(is_operand(v) for v in value):
+            tensors.extend(v for v in value if is_operand(v))
         elif value is not None and not name.startswith("cudnn_enable"):
             plain = _plain(value)
             if plain is not None:

@@ -8,7 +8,7 @@ size) and, on real tensors, where the model's Python depends on values.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,15 +17,14 @@ from torch._dispatch.python import enable_pre_dispatch, enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracing.capture.builder import Builder, Recorded, op_name
-from tracing.capture.calls import Flat
-from tracing.capture.functions import eager, inlined
-from tracing.capture.patches import ACTIVE
-from tracing.capture.values import flat, spec_of, split_arguments
-from tracing.costs.vocab import CONVERSIONS, MAY_COPY, kind_of
-from tracing.graph.specs import Source, TensorSpec
+from tracing.capture.arguments import flat, spec_of, split_arguments
+from tracing.capture.builder import Builder, OpCall, Returned, op_name, settled_kind
+from tracing.capture.checkpoints import ACTIVE
+from tracing.capture.inlining import eager, inlined
+from tracing.capture.model_call import Flat
+from tracing.costs.vocab import kind_of
+from tracing.graph.specs import Operand, Source
 
-Known = tuple[Source, TensorSpec]
 _mode: Any = TorchDispatchMode
 
 
@@ -45,7 +44,7 @@ class Recorder(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         _mode.__init__(self, torch._C.DispatchKey.PreDispatch)
         self.enter_stack: list[Any] = []
         self.builder, self.strict = builder, strict
-        self.known: dict[int, Known] = {}
+        self.known: dict[int, Operand] = {}
         self.alive: list[torch.Tensor] = []
         self.stack: list[str] = [""]
         self.paths = {id(m): path for path, m in model.named_modules()}
@@ -64,7 +63,7 @@ class Recorder(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         """Takes the mode away again."""
         _mode.__exit__(self, *error)
 
-    def find(self, tensor: torch.Tensor) -> Known:
+    def find(self, tensor: torch.Tensor) -> Operand:
         """The source of a tensor; one that nobody declared is a constant."""
         found = self.known.get(id(tensor))
         if found is None:
@@ -108,10 +107,25 @@ class Recorder(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         name = str(func)
         found, attrs = split_arguments(func, _known(args, self), _known(kwargs, self))
-        kind = _settle(kind_of(name, func)[0], op_name(name), inputs, outputs, attrs)
-        region = ACTIVE[-1] if ACTIVE else 0
-        call = Recorded(name, "", self.stack[-1], region, _autocast(inputs, outputs))
-        results = self.builder.add(call, func, kind, found, attrs, outputs, torch.is_grad_enabled())
+        kind = kind_of(name, func)[0]
+        if inputs and outputs:
+            kind = settled_kind(
+                kind, op_name(name), attrs, lambda: not _same_storage(inputs[0], outputs[0])
+            )
+        results = self.builder.add(
+            OpCall(
+                name,
+                func,
+                kind,
+                found,
+                attrs,
+                outputs,
+                torch.is_grad_enabled(),
+                module=self.stack[-1],
+                region=ACTIVE[-1] if ACTIVE else 0,
+                autocast=_autocast(inputs, outputs),
+            )
+        )
         for tensor, known in zip(outputs, results, strict=True):
             self.known[id(tensor)] = known
             self.alive.append(tensor)
@@ -156,24 +170,6 @@ def _same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
         return False
 
 
-def _settle(
-    kind: str,
-    op: str,
-    inputs: list[torch.Tensor],
-    outputs: list[torch.Tensor],
-    attrs: dict[str, Any],
-) -> str:
-    """Views that had to copy are marked; conversions that changed nothing become views."""
-    if not inputs or not outputs:
-        return kind
-    shared = _same_storage(inputs[0], outputs[0])
-    if kind == "view" and op in MAY_COPY and not shared:
-        attrs["copies"] = True
-    if kind == "copy" and (op in CONVERSIONS or op == "contiguous") and shared:
-        return "view"
-    return kind
-
-
 def _autocast(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
     device = (inputs or outputs)[0].device.type
     device = "cpu" if device == "meta" else device
@@ -182,69 +178,28 @@ def _autocast(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
     return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
 
-@contextlib.contextmanager
-def on_meta(model: nn.Module) -> Iterator[None]:
-    """Puts meta tensors in place of a model's parameters and buffers while the block runs.
-
-    Ties between parameters are kept, and so are the identities of everything afterwards.
-    """
-    if all(t.device.type == "meta" for t in (*model.parameters(), *model.buffers())):
-        yield
-        return
-    changed: list[tuple[dict[str, Any], str, torch.Tensor]] = []
-    twins: dict[int, torch.Tensor] = {}
-    for module in model.modules():
-        stores: list[dict[str, Any]] = [module._parameters, module._buffers]
-        for store in stores:
-            for name, tensor in store.items():
-                if tensor is None or tensor.device.type == "meta":
-                    continue
-                if id(tensor) not in twins:
-                    twin = torch.empty_like(tensor, device="meta")
-                    if isinstance(tensor, nn.Parameter):
-                        twin = nn.Parameter(twin, requires_grad=tensor.requires_grad)
-                    twins[id(tensor)] = twin
-                changed.append((store, name, tensor))
-    try:
-        for store, name, kept in changed:
-            store[name] = twins[id(kept)]
-        yield
-    finally:
-        for store, name, kept in changed:
-            store[name] = kept
-
-
 def record(
-    model: Flat,
-    builder: Builder,
-    tensors: list[torch.Tensor],
-    names: list[str],
-    *,
-    strict: bool = True,
-) -> tuple[list[Known], bool]:
+    model: Flat, builder: Builder, inputs: Mapping[str, torch.Tensor], *, strict: bool = True
+) -> Returned:
     """Runs a model once and fills the builder.
 
     Args:
         model: The model in its wrapper: takes tensors, returns a dict of tensors.
-        builder: Receives the nodes.
-        tensors: Inputs, on the device of the parameters.
-        names: Names of the inputs.
+        builder: Receives the calls.
+        inputs: Inputs by name, on the device of the parameters.
         strict: Refuse a run in which differentiable operators stay unseen.
-
-    Returns:
-        The tensors that the model returned, and whether they are its own loss.
     """
     recorder = Recorder(builder, model.model, strict)
     for name, parameter in model.model.named_parameters(remove_duplicate=False):
         recorder.add(parameter, Source("param", name=name))
     for name, buffer in model.model.named_buffers(remove_duplicate=False):
         recorder.add(buffer, Source("buffer", name=name))
-    for name, tensor in zip(names, tensors, strict=True):
+    for name, tensor in inputs.items():
         recorder.add(tensor, Source("input", slot=int(tensor.requires_grad), name=name))
     seen = contextlib.ExitStack()
     for context in (recorder.paths_of(), eager(), inlined()):
         seen.enter_context(context)
     with seen, enable_pre_dispatch(), enable_python_dispatcher(), recorder:
-        out = model(*tensors)
+        out = model(*inputs.values())
     results = [v for v in flat(out) if isinstance(v, torch.Tensor)]
-    return [recorder.find(tensor) for tensor in results], list(out) == ["loss"]
+    return Returned([recorder.find(tensor) for tensor in results], list(out) == ["loss"])

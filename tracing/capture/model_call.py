@@ -1,4 +1,4 @@
-"""A model together with one call of it, with all tensors laid out flat."""
+"""A call of a model with its tensors taken out, so that others can be put in their place."""
 
 from __future__ import annotations
 
@@ -12,18 +12,9 @@ from torch.utils import _pytree as pytree
 
 from tracing.errors import TraceError
 
+# Name of the user's model inside the wrapper.
+INNER = "model"
 _PLAIN = (str, bytes, int, float, complex, bool, torch.dtype, torch.device, torch.Size)
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The user's module inside `torch.compile` and data-parallel wrappers."""
-    while True:
-        if isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
-        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
-        else:
-            return model
 
 
 def fields_of(value: Any) -> dict[str, Any]:
@@ -108,7 +99,7 @@ class _Object:
         return result
 
 
-class Call:
+class ModelCall:
     """Arguments of one call, with names for their tensors."""
 
     def __init__(self, args: Any, kwargs: Any) -> None:
@@ -126,28 +117,32 @@ class Call:
         self.tensors = self.template.tensors
 
     @property
-    def names(self) -> list[str]:
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """The tensors by name."""
+        return dict(zip(self._names(), self.tensors, strict=True))
+
+    def _names(self) -> list[str]:
         """Names such as `0`, `labels` or `targets[0]['boxes']`, unique within the call."""
         result: list[str] = []
         for name in self.template.names:
             # the first key says whether it is a positional or a named input
             first, _, rest = name[3:].strip("[").partition("]")
             short = (first.strip("'\"") + rest) or "input"
-            result.append(f"{short}_{len(result)}" if short in result else short)
+            while short in result:
+                short = f"{short}_{len(result)}"
+            result.append(short)
         return result
 
-    @property
-    def batch_size(self) -> int:
-        """The first dimension of the first tensor input; 0 when there is none."""
-        return batch_size_of(self.tensors)
-
-    def resized(self, size: int) -> list[torch.Tensor]:
+    def resized(self, size: int) -> dict[str, torch.Tensor]:
         """The tensors with another batch size; those without the batch dimension stay."""
-        old = self.batch_size
-        return [_resize(t, size) if t.dim() and t.shape[0] == old else t for t in self.tensors]
+        old = batch_size_of(self.tensors)
+        return {
+            name: _resize(t, size) if t.dim() and t.shape[0] == old else t
+            for name, t in self.inputs.items()
+        }
 
 
-def batch_size_of(tensors: list[torch.Tensor]) -> int:
+def batch_size_of(tensors: Iterable[torch.Tensor]) -> int:
     """The first dimension of the first tensor that has one; 0 when there is none."""
     return next((int(t.shape[0]) for t in tensors if t.dim() > 0), 0)
 

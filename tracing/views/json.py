@@ -1,23 +1,20 @@
-"""Turns graphs into JSON and networkx and back."""
+"""A graph as JSON and back."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
-import tempfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from tracing.errors import TraceError
-from tracing.graph.aliases import settle_copies
-from tracing.graph.op_graph import OpGraph
+from tracing.graph.attention_copies import settle_copies
+from tracing.graph.data import GraphData
 from tracing.graph.specs import ITEM_BYTES, OpNode, ParamSpec, Source, TensorSpec
+from tracing.views.files import write_atomic
 
-if TYPE_CHECKING:
-    import networkx
-
+Graph = TypeVar("Graph", bound=GraphData)
 SCHEMA = "prenet-opgraph-1"
 
 
@@ -99,7 +96,7 @@ def _param_in(
     return ParamSpec(name, _spec_in(spec), bool(grad), bool(buffer), bool(unique), packed)
 
 
-def to_dict(graph: OpGraph) -> dict[str, Any]:
+def to_dict(graph: GraphData) -> dict[str, Any]:
     """The graph as plain data."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
@@ -116,13 +113,13 @@ def to_dict(graph: OpGraph) -> dict[str, Any]:
     return data
 
 
-def from_dict(data: dict[str, Any]) -> OpGraph:
+def from_dict(data: dict[str, Any], make: type[Graph]) -> Graph:
     """Builds a graph from plain data; anything unexpected raises `TraceError`."""
     try:
         if data.get("schema") != SCHEMA:
             raise ValueError(f"schema is {data.get('schema')!r}, expected '{SCHEMA}'")
         probe = data.get("probe")
-        return OpGraph(
+        return make(
             nodes=settle_copies([_node_in(i, node) for i, node in enumerate(data["nodes"])]),
             parameters=tuple(_param_in(*row) for row in data["parameters"]),
             inputs={name: _spec_in(spec) for name, spec in data["inputs"].items()},
@@ -137,7 +134,7 @@ def from_dict(data: dict[str, Any]) -> OpGraph:
         raise TraceError(text) from None
 
 
-def to_json(graph: OpGraph, path: str | Path | None = None) -> str:
+def to_json(graph: GraphData, path: str | Path | None = None) -> str:
     """JSON text of a graph; a file appears whole or not at all."""
     text = json.dumps(to_dict(graph), separators=(",", ":"))
     if path is not None:
@@ -145,30 +142,8 @@ def to_json(graph: OpGraph, path: str | Path | None = None) -> str:
     return text
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Writes text to `path` through a temporary file beside it; `.gz` is compressed."""
-    data = text.encode()
-    if path.suffix == ".gz":
-        data = gzip.compress(data, compresslevel=5, mtime=0)
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise TraceError(f"cannot write '{path}': {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except OSError as error:
-        Path(name).unlink(missing_ok=True)
-        raise TraceError(f"cannot write '{path}': {error.strerror}") from None
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def from_json(source: str | Path) -> OpGraph:
-    """Reads JSON text (starting with a brace) or a file written by `to_json`."""
+def from_json(source: str | Path, make: type[Graph]) -> Graph:
+    """Reads JSON text (starting with a brace) or a file written by `to_json` into a new graph."""
     if isinstance(source, str) and source.lstrip().startswith("{"):
         text, name = source, "the text"
     else:
@@ -185,36 +160,4 @@ def from_json(source: str | Path) -> OpGraph:
         raise TraceError(f"{name} is no JSON: {error}") from None
     if not isinstance(data, dict):
         raise TraceError(f"{name} holds no graph; write one with graph.to_json")
-    return from_dict(data)
-
-
-def to_networkx(graph: OpGraph) -> networkx.MultiDiGraph[int]:
-    """A networkx multigraph with costs on nodes and tensor sizes on edges."""
-    import networkx as nx
-
-    result: networkx.MultiDiGraph[int] = nx.MultiDiGraph(
-        batch_size=graph.batch_size, mode=graph.mode, model=str(graph.meta.get("model", ""))
-    )
-    for node, cost in zip(graph.nodes, graph.node_costs, strict=True):
-        result.add_node(
-            node.index,
-            name=node.name,
-            target=node.target,
-            kind=node.kind,
-            module=node.module,
-            shape=str(list(node.output.shape)),
-            dtype=node.output.dtype,
-            forward_flops=cost.forward_flops,
-            backward_flops=cost.backward_flops,
-            forward_bytes=cost.forward_bytes,
-            backward_bytes=cost.backward_bytes,
-        )
-    for edge in graph.edges:
-        result.add_edge(
-            edge.source,
-            edge.target,
-            bytes=edge.bytes,
-            shape=str(list(edge.spec.shape)),
-            dtype=edge.spec.dtype,
-        )
-    return result
+    return from_dict(data, make)
