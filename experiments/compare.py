@@ -166,13 +166,21 @@ def found(fold_number: int, ledger: Ledger) -> Result:
 
 
 def table(result: Result) -> str:
-    """Mean error of every predictor on every part of a fold."""
-    splits = list(dict.fromkeys(s for errors in result["mape"].values() for s in errors))
+    """Mean error of every predictor on every part of a fold, of several feature sets the best."""
+    best: dict[str, dict[str, float]] = {}
+    for name, errors in result["mape"].items():
+        predictor, _, features = name.rpartition(" ")
+        several = features in FEATURE_SETS
+        line = best.setdefault(f"{predictor}, best set" if several else name, {})
+        for split, error in errors.items():
+            if error is not None:
+                line[split] = min(error, line.get(split, error))
+    splits = list(dict.fromkeys(split for line in best.values() for split in line))
     lines = [
-        (name, *(f"{errors[s]:.1%}" if errors.get(s) is not None else "" for s in splits))
-        for name, errors in result["mape"].items()
+        (name, *(f"{line[split]:.1%}" if split in line else "" for split in splits))
+        for name, line in best.items()
     ]
-    head = ("predictor and features", *(split.replace("-", " ") for split in splits))
+    head = ("predictor", *(split.replace("-", " ") for split in splits))
     return markdown.signed(result, markdown.grid(head, lines))
 
 

@@ -36,7 +36,7 @@ from prenet_gnn.tuning.trials import finished
 
 RANKING = "ranking on twice the rows and epochs"
 # Settings that the table shows: those whose share of the variance is largest.
-SHOWN_SETTINGS = 8
+SHOWN_SETTINGS = 4
 
 
 def spread_out(trials: list[Any], count: int) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments import ensemble
+from experiments import ensemble, search_architecture
 from experiments.shared import protocols
 from experiments.shared import results as provenance
 from experiments.shared.markdown import DOCS, has_table
@@ -244,7 +244,6 @@ def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
         "commit": "abc",
         "versions": {"torch": "2"},
     }
-    best = {"value": 3.1, "width": 256, "batch_size": 8, "trials": 9, "pruned_for_memory": 2}
     results = {
         "tuning": {
             "trials": {"complete": 40, "pruned": 20},
@@ -252,7 +251,8 @@ def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
             "importances": {"model.layers": 0.1, "train.learning_rate": 0.62},
             "ranking on twice the rows and epochs": {"settings": 5, "spearman": 0.9},
         },
-        "compare-fold1": {"mape": {"mean": {"random": 2.5}, "graph network": {"random": 0.07}}},
+        "compare-fold1": {"mape": {"mean": {"random": 2.5}, "graph network": {"random": 0.07},
+                                   "mlp CO": {"random": 0.3}, "mlp COCM": {"random": 0.2}}},
         "layers": {
             "best reduction": {"model": "mlp", "family": "dense", "percent": 40.2},
             "paper": {"best reduction": {"model": "x", "family": "attention", "percent": 72.6}},
@@ -263,11 +263,6 @@ def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
                 "runs where our iterations alone exceed the paper's epoch": 1,
             },
         },
-        "search": {
-            "hours": 24.0, "hardware": "T", "best": best,
-            "fast_loop": {"trials_per_second": 40.0, "trials_per_cpu_second": 50.0,
-                          "best": best | {"device": "L4"}},
-        },
     }  # fmt: skip
     for name, values in results.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(made | values))
@@ -276,10 +271,21 @@ def test_tables_of_the_larger_studies_show_what_was_found(tmp_path):
     assert "40 complete, 20 pruned. Best: trial 7 with a validation error of 21.0%" in lines[0]
     assert lines[4] == "| `train.learning_rate` | 62% | 0.00312 |"
     assert "| graph network | 7.0% |" in texts["compare-fold1"]
+    assert "| mlp, best set | 20.0% |" in texts["compare-fold1"]
     assert "python -m experiments.compare --fold 1" in texts["compare-fold1"]
     assert "in the paper 72.6% (x, attention)" in texts["layers"]
     assert "gnn 12%" in texts["layers"]
-    assert "width 256, batch size 8, device L4" in texts["search"]
+
+
+def test_the_search_says_what_it_found():
+    best = {"value": 3.1, "width": 256, "batch_size": 8, "trials": 9, "pruned_for_memory": 2}
+    fast = {"trials_per_second": 40.0, "trials_per_cpu_second": 50.0,
+            "best": best | {"device": "L4"}}  # fmt: skip
+    text = search_architecture.table(
+        {"hours": 24.0, "hardware": "T", "best": best, "fast_loop": fast, "command": "c",
+         "commit": "abc", "versions": {"torch": "2"}}
+    )  # fmt: skip
+    assert "width 256, batch size 8, device L4" in text
 
 
 @pytest.mark.parametrize("name", pages.STUDIES)

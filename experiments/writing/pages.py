@@ -19,7 +19,6 @@ STUDIES = {
     "tuning": ("tuning", "experiments.md"),
     "compare-fold1": ("compare", "experiments.md"),
     "layers": ("prenet_layers", "experiments.md"),
-    "search": ("search_architecture", "experiments.md"),
     "cpu_error": ("cpu_error", "checking.md"),
     "calibration-fold1": ("calibration_curve", "checking.md"),
 }

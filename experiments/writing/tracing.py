@@ -49,7 +49,8 @@ def short() -> str:
 
 
 def write() -> None:
-    """Writes every summary into the page, and the table into README."""
+    """Writes every summary into the page, and that of coverage as a table into README."""
     for name in STUDIES:
-        put(name, PAGE, section(name))
+        if name != "coverage":
+            put(name, PAGE, section(name))
     put("traced", README, short())
