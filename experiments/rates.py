@@ -10,7 +10,7 @@ repository.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -20,6 +20,8 @@ from prenet_gnn.errors import PreNetError
 if TYPE_CHECKING:
     from prenet_gnn.training.rows import Rows
 
+KEYS = ["device", "framework", "precision", "batch_size"]
+
 
 def rates(rows: Rows, model: str, precision: str | None = None) -> pd.DataFrame:
     """Best FLOP per clock and multiprocessor, forward and backward, and the data sheet's.
@@ -27,55 +29,50 @@ def rates(rows: Rows, model: str, precision: str | None = None) -> pd.DataFrame:
     Raises:
         PreNetError: No row is of that model and precision.
     """
-    from prenet_gnn.catalogue.devices import get_hardware
-    from prenet_gnn.network.latents import Latents
-
     frame = rows.frame
     chosen = frame["model"].str.split(":").str[-1] == model
     if precision is not None:
         chosen &= frame["precision"] == precision
-    found = []
-    for place in chosen.to_numpy().nonzero()[0]:
-        row = frame.iloc[place]
-        hardware = get_hardware(str(row["gpu"]))
-        clock = hardware.boost_clock_hz or hardware.base_clock_hz
-        if not clock or hardware.kind != "gpu":
-            continue
-        encoded = rows.sample(int(place), Latents()).encoded
-        flops = (encoded.work[:, :2] * encoded.counts[:, None]).sum(axis=0)
-        found.append(
-            {
-                "device": hardware.name,
-                "framework": row["framework"],
-                "precision": row["precision"],
-                "mode": row["mode"],
-                "batch": row["batch_size"],
-                "seconds": rows.seconds[place],
-                "forward": flops[0],
-                "backward": flops[1],
-                "lanes": hardware.multiprocessors * clock,
-                "peak": hardware.peak_flops_per_s(str(row["precision"])),
-            }
-        )
-    if not found:
+    found = pd.DataFrame(filter(None, (_row(rows, int(i)) for i in chosen.to_numpy().nonzero()[0])))
+    if found.empty:
         raise PreNetError(f"No measured row is of model '{model}' and that precision.")
-    keys = ["device", "framework", "precision", "batch"]
-    table = pd.DataFrame(found)
-    best = table.loc[table.groupby([*keys, "mode"], dropna=False)["seconds"].idxmin()]
-    infer = best[best["mode"] == "infer"].set_index(keys)
-    train = best[best["mode"] == "train"].set_index(keys)[["seconds", "backward"]]
+    best = found.loc[found.groupby([*KEYS, "mode"], dropna=False)["seconds"].idxmin()]
+    infer = best[best["mode"] == "infer"].set_index(KEYS)
+    train = best[best["mode"] == "train"].set_index(KEYS)[["seconds", "backward"]]
     both = infer.drop(columns="backward").join(train.add_prefix("train_"))
+    backward_s = both["train_seconds"] - both["seconds"]
     result = pd.DataFrame(
         {
             "forward": both["forward"] / both["seconds"] / both["lanes"],
-            "backward": both["train_backward"]
-            / (both["train_seconds"] - both["seconds"])
-            / both["lanes"],
+            "backward": both["train_backward"] / backward_s / both["lanes"],
             "data sheet": both["peak"] / both["lanes"],
         }
     )
-    largest: pd.DataFrame = result.groupby(keys[:3], dropna=False).max().reset_index()
+    largest: pd.DataFrame = result.groupby(KEYS[:3], dropna=False).max().reset_index()
     return largest.sort_values(["precision", "device"])
+
+
+def _row(rows: Rows, place: int) -> dict[str, Any] | None:
+    """Time and FLOPs of a row, and what its device could do; None without a known clock."""
+    from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.network.latents import Latents
+
+    row = rows.frame.iloc[place]
+    hardware = get_hardware(str(row["gpu"]))
+    clock = hardware.boost_clock_hz or hardware.base_clock_hz
+    if not clock or hardware.kind != "gpu":
+        return None
+    encoded = rows.sample(place, Latents()).encoded
+    forward, backward = (encoded.work[:, :2] * encoded.counts[:, None]).sum(axis=0)
+    return {
+        "device": hardware.name,
+        **{key: row[key] for key in ("framework", "precision", "batch_size", "mode")},
+        "seconds": rows.seconds[place],
+        "forward": forward,
+        "backward": backward,
+        "lanes": hardware.multiprocessors * clock,
+        "peak": hardware.peak_flops_per_s(str(row["precision"])),
+    }
 
 
 @command(

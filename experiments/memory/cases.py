@@ -84,12 +84,11 @@ def cases(models: int, seed: int, *, again: bool = False) -> Iterator[Case]:
         path = folder / f"{key.stem}.json"
         if again or not path.exists():
             try:
-                graph = cached_graph(key)
-                found = [asdict(case) for case in _cases(graph, part, asked_about(key))]
+                found = _cases(cached_graph(key), part, asked_about(key))
+                write_whole(path, json.dumps([asdict(case) for case in found]))
             except (PreNetError, TraceError) as error:
                 print(f"left out {key.model}: {error}")
                 continue
-            write_whole(path, json.dumps(found))
         for case in json.loads(path.read_text(encoding="utf-8")):
             yield Case(**case | {"allocated": tuple(case["allocated"])})
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from experiments.memory.decoders import DECODERS, decoder, decoder_graph
 from experiments.memory.tools import Question, answers
+from prenet_gnn.common.files import write_whole
 from prenet_gnn.data.tables import find_data_dir, read_memory
 from prenet_gnn.memory.peak import peak_memory
 from prenet_gnn.workload.workload import Workload
@@ -48,7 +49,7 @@ def measured(
         path = folder / f"peak-{number}.json"
         if again or not path.exists():
             said = _said(row, largest_parameters)
-            path.write_text(json.dumps(said), encoding="utf-8")
+            write_whole(path, json.dumps(said))
             print(row.source, row.model, said, flush=True)
         said = json.loads(path.read_text(encoding="utf-8"))
         if said:

@@ -6,11 +6,12 @@ chip of a device, and for the kind of a network the FLOPs of its graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.shared.averages import grouped
 from prenet_gnn.data.families import families
 from prenet_gnn.data.splits import Split, transfer, without_device
 from prenet_gnn.errors import ConfigError
@@ -82,21 +83,16 @@ def kinds(rows: Rows, groups: np.ndarray) -> np.ndarray:
 
     A family is what the median over its graphs is.
     """
-    known: dict[object, Mix] = {}
-    by_family: dict[str, dict[object, Mix]] = {}
-    for group, key in zip(groups.tolist(), rows.keys, strict=True):
-        if key.graph not in known:
-            known[key.graph] = mix_of(rows.store.entries[key])
-        by_family.setdefault(group, {})[key.graph] = known[key.graph]
+    graphs = [key.graph for key in rows.keys]
+    first = dict(zip(reversed(graphs), reversed(rows.keys), strict=True))
+    mixes = {graph: mix_of(rows.store.entries[key]) for graph, key in first.items()}
+    pairs = list(zip(groups.tolist(), graphs, strict=True))
     whole = {}
-    for group, mixes in by_family.items():
-        values = [(m.convolution, m.mixing, m.convolutions) for m in mixes.values()]
-        whole[group] = Mix(*(float(v) for v in np.median(values, axis=0))).kind
-    found = []
-    for group, key in zip(groups.tolist(), rows.keys, strict=True):
-        kind = known[key.graph].kind
-        found.append(kind if kind == whole[group] else "mixed")
-    return np.array(found)
+    for group, some in grouped(dict.fromkeys(pairs), lambda pair: pair[0]).items():
+        values = np.median([astuple(mixes[graph]) for _, graph in some], axis=0)
+        whole[group] = Mix(*values.tolist()).kind
+    kind = {graph: mix.kind for graph, mix in mixes.items()}
+    return np.array([kind[g] if kind[g] == whole[group] else "mixed" for group, g in pairs])
 
 
 def protocol(rows: Rows, name: str, device: str = "") -> Split:
