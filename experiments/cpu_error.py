@@ -21,20 +21,20 @@ from experiments.shared import markdown
 from experiments.shared.command import WEIGHTS, WRITE, Option, Options, command
 from experiments.shared.results import EXPERIMENTS, Result, provenance, write_result
 from prenet_gnn.data.records import read_records
+from prenet_gnn.training.metrics import mape, median_ape
 
 RECORDS = EXPERIMENTS / "records" / "cpu-models.jsonl.gz"
 
 
 def summary(points: Sequence[Point]) -> dict[str, float]:
     """Errors of uncorrected predictions."""
-    ratios = [point.predicted_s / point.measured_s for point in points]
-    errors = [abs(ratio - 1) for ratio in ratios]
+    true, predicted = [p.measured_s for p in points], [p.predicted_s for p in points]
     return {
         "rows": len(points),
         "models": len({point.model for point in points}),
-        "mape": statistics.fmean(errors),
-        "median": statistics.median(errors),
-        "median_ratio": statistics.median(ratios),
+        "mape": mape(true, predicted),
+        "median": median_ape(true, predicted),
+        "median_ratio": statistics.median(p.predicted_s / p.measured_s for p in points),
     }
 
 

@@ -13,6 +13,7 @@ from experiments.calibration.points import Point
 from experiments.shared import markdown
 from experiments.shared.averages import grouped
 from prenet_gnn.measuring.calibrating import MODEL_NOISE, fit_factors
+from prenet_gnn.training.metrics import mape
 
 COUNTS = (0, 1, 3, 10, 30)
 REPEATS = 50
@@ -55,8 +56,10 @@ def curve(
     return steps
 
 
-def _mape(pairs: Sequence[tuple[float, float]]) -> float:
-    return 100 * statistics.fmean(abs(guess / truth - 1) for guess, truth in pairs)
+def _percent(test: Sequence[Point], factors: Sequence[float]) -> float:
+    """Mean absolute percentage error of corrected predictions."""
+    corrected = [p.predicted_s * factor for p, factor in zip(test, factors, strict=True)]
+    return 100 * mape([p.measured_s for p in test], corrected)
 
 
 def _calibrated_error(fit: Sequence[Point], test: Sequence[Point]) -> float:
@@ -64,12 +67,12 @@ def _calibrated_error(fit: Sequence[Point], test: Sequence[Point]) -> float:
         return _rescaled_error(fit, test)
     noise = [MODEL_NOISE] * len(fit)
     found = fit_factors("", [p.features for p in fit], [p.log_ratio for p in fit], noise)
-    return _mape([(p.predicted_s * found.factor(p.features), p.measured_s) for p in test])
+    return _percent(test, [found.factor(p.features) for p in test])
 
 
 def _rescaled_error(fit: Sequence[Point], test: Sequence[Point]) -> float:
     factor = math.exp(statistics.fmean(p.log_ratio for p in fit)) if fit else 1.0
-    return _mape([(p.predicted_s * factor, p.measured_s) for p in test])
+    return _percent(test, [factor] * len(test))
 
 
 def mean_curve(curves: Mapping[str, Sequence[Step]]) -> list[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import process_time
 
 from experiments.shared.ledger import Row
@@ -44,9 +45,4 @@ def row(name: str) -> Row:
     return {"verdict": verdict, "nodes": len(marked.nodes), "rescale_ms": round(1000 * seconds, 2)}
 
 
-def summary(table: list[Row]) -> list[str]:
-    """How many models agree at all sizes."""
-    return counted(table, "verdict")
-
-
-STUDY = Study("batch", keys, row, summary)
+STUDY = Study("batch", keys, row, partial(counted, column="verdict"))

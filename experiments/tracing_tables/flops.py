@@ -116,9 +116,4 @@ def row(name: str) -> Row:
     }
 
 
-def summary(table: list[Row]) -> list[str]:
-    """How many models agree."""
-    return counted(table, "verdict")
-
-
-STUDY = Study("flops", lambda: NAMES, row, summary)
+STUDY = Study("flops", lambda: NAMES, row, partial(counted, column="verdict"))

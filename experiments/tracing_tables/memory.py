@@ -89,9 +89,4 @@ def row(key: str) -> Row:
     return {"bytes": ours, "tracker_bytes": theirs, "error_percent": error}
 
 
-def summary(table: list[Row]) -> list[str]:
-    """How far off the figures are."""
-    return errors(table, LIMIT_PERCENT)
-
-
-STUDY = Study("memory", lambda: KEYS, row, summary)
+STUDY = Study("memory", lambda: KEYS, row, partial(errors, limit_percent=LIMIT_PERCENT))

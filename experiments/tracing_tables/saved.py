@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from experiments.shared.ledger import Row
@@ -39,9 +41,4 @@ def row(name: str) -> Row:
     return {"bytes": ours, "autograd_bytes": real, "error_percent": error}
 
 
-def summary(table: list[Row]) -> list[str]:
-    """How far off the figures are."""
-    return errors(table, LIMIT_PERCENT)
-
-
-STUDY = Study("saved", lambda: NAMES, row, summary)
+STUDY = Study("saved", lambda: NAMES, row, partial(errors, limit_percent=LIMIT_PERCENT))
