@@ -19,7 +19,7 @@ from experiments.calibration.points import Point, held_out_points, points_of
 from experiments.shared import markdown
 from experiments.shared.command import FOLDS, SEED, WEIGHTS, WRITE, Option, Options, command
 from experiments.shared.results import Result, provenance, write_result
-from prenet_gnn.data.records import read_records
+from prenet_gnn.data.record_file import read_records
 
 # A device with fewer models says little about a curve.
 FEWEST_MODELS = 12

@@ -20,7 +20,7 @@ from experiments.calibration.points import Point, points_of
 from experiments.shared import markdown
 from experiments.shared.command import WEIGHTS, WRITE, Option, Options, command
 from experiments.shared.results import EXPERIMENTS, Result, provenance, write_result
-from prenet_gnn.data.records import read_records
+from prenet_gnn.data.record_file import read_records
 from prenet_gnn.training.metrics import mape, median_ape
 
 RECORDS = EXPERIMENTS / "records" / "cpu-models.jsonl.gz"

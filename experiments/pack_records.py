@@ -16,7 +16,8 @@ from pathlib import Path
 
 from experiments.shared.command import Option, Options, command
 from prenet_gnn.catalogue.devices import get_hardware
-from prenet_gnn.data.records import MeasuredRecord, read_records, write_gzip
+from prenet_gnn.data.record_file import read_records, write_gzip
+from prenet_gnn.data.records import MeasuredRecord
 
 FINISHED = ("ok", "oom")
 

@@ -24,7 +24,8 @@ from experiments.cpu_error import RECORDS
 from experiments.shared import markdown
 from experiments.shared.command import WRITE, Option, Options, command
 from experiments.shared.results import Result, provenance, write_result
-from prenet_gnn.data.records import MeasuredRecord, read_records
+from prenet_gnn.data.record_file import read_records
+from prenet_gnn.data.records import MeasuredRecord
 from prenet_gnn.measuring.sweep_run import SweepSettings, run_sweep
 
 FEWEST = 3

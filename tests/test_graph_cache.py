@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import tracing.graph.data
+from prenet_gnn.common.pids import is_running
 from prenet_gnn.data import graphs, keys
 from prenet_gnn.data.keys import GraphKey, error_path, graph_folder, graph_path, graph_requests
 from prenet_gnn.errors import ConfigError, DataError
@@ -291,11 +292,3 @@ def wait_for_text(path: Path, limit_s: float = 240) -> str:
             return text
         time.sleep(0.1)
     raise AssertionError(f"{path} did not appear")
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be collected does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -17,7 +17,7 @@ import torch
 from prenet_gnn.cli import main
 from prenet_gnn.common.files import write_whole
 from prenet_gnn.data.keys import GraphKey
-from prenet_gnn.data.records import write_gzip
+from prenet_gnn.data.record_file import write_gzip
 from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import PreNetError

@@ -23,7 +23,7 @@ DEFAULT_IMAGE, DEFAULT_SEQ = 56, 128
 
 def read_layers(folder: Path = RECORDS) -> list[MeasuredRecord]:
     """All finished records of single layers that are in the repository."""
-    from prenet_gnn.data.records import read_records
+    from prenet_gnn.data.record_file import read_records
 
     records = [
         record for path in sorted(folder.glob("*.jsonl.gz")) for record in read_records(path)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prenet_gnn.common.pids import is_running
 from prenet_gnn.data.keys import (
     GraphKey,
     cache_root,
@@ -193,18 +193,7 @@ def _prepare(folder: Path) -> None:
 def is_in_use(path: Path) -> bool:
     """Whether the process whose number an unfinished file carries still runs."""
     pid = path.name.rsplit(".pid", 1)[-1].split(".")[0]
-    if not pid.isdigit():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    # A killed process that nobody has collected yet still has its number.
-    with contextlib.suppress(OSError, IndexError):
-        return Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    return True
+    return pid.isdigit() and is_running(int(pid))
 
 
 @contextlib.contextmanager

@@ -9,12 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prenet_gnn.data.records import (
-        MeasuredRecord,
-        append_record,
-        check_target,
-        read_records,
-    )
+    from prenet_gnn.data.record_file import append_record, check_target, read_records
+    from prenet_gnn.data.records import MeasuredRecord
     from prenet_gnn.measuring.building import build
     from prenet_gnn.measuring.device_entry import detect
     from prenet_gnn.measuring.errors import MeasureError
@@ -31,13 +27,13 @@ _HOME = {
     "Point": "measuring.point",
     "SweepSettings": "measuring.sweep_run",
     "SweepSummary": "measuring.sweep_run",
-    "append_record": "data.records",
-    "check_target": "data.records",
+    "append_record": "data.record_file",
+    "check_target": "data.record_file",
     "build": "measuring.building",
     "detect": "measuring.device_entry",
     "load_sweep": "measuring.sweeps",
     "measure_model": "measuring.runner",
-    "read_records": "data.records",
+    "read_records": "data.record_file",
     "run_sweep": "measuring.sweep_run",
     "supervised_sweep": "measuring.supervise",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prenet_gnn.data.records import read_records
+from prenet_gnn.data.record_file import read_records
 from prenet_gnn.errors import DataError
 from prenet_gnn.evaluation.report import Line, Report
 from prenet_gnn.measuring.graphs import GraphSource

@@ -14,7 +14,8 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prenet_gnn.data.records import MeasuredRecord, read_records
+from prenet_gnn.data.record_file import read_records
+from prenet_gnn.data.records import MeasuredRecord
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring.errors import DeviceLostError, MeasureError
 from prenet_gnn.measuring.sweep_run import SweepSettings, SweepSummary, attempt_path, run_sweep

@@ -14,12 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.data.records import (
-    MeasuredRecord,
-    append_record,
-    point_key,
-    read_records,
-)
+from prenet_gnn.data.record_file import append_record, read_records
+from prenet_gnn.data.records import MeasuredRecord, point_key
 from prenet_gnn.errors import ConfigError, PreNetError
 from prenet_gnn.measuring.devices import resolve_device
 from prenet_gnn.measuring.errors import DeviceLostError

@@ -7,11 +7,12 @@ rows of unseen families as of unseen devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
+from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.data.splits import Split, joint_fold
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.training.encoding import Store
@@ -20,7 +21,7 @@ from prenet_gnn.training.rows import Rows, load_rows
 ROWS, GRAPHS = "rows.parquet", "graphs.npz"
 # Columns that tell which part of the sample a row is in, and which encoded graph is its own.
 PART = "proxy_part"
-KEY_FIELDS = ("library", "model", "image_size", "seq_len", "mode", "attention")
+KEY_FIELDS = tuple(field.name for field in fields(GraphKey))
 VALIDATED = ("unseen-architecture", "unseen-device")
 # The inner fold; number 1 holds out the second largest chip and leaves the largest to train on.
 INNER_FOLD, INNER_SEED = 1, 1
@@ -115,8 +116,6 @@ def read_proxy(folder: Path) -> Proxy:
         DataError: There is no sample in the folder, or another version made its graphs.
     """
     import pandas as pd
-
-    from prenet_gnn.data.keys import GraphKey
 
     if not (folder / ROWS).exists():
         raise DataError(f"'{folder}' holds no sample of rows: run `prenet tune` once.")

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from prenet_gnn.common.pids import start_ticks
+
 WORKER, BEAT, RETRY_OF, RETRIES = "worker", "beat_s", "retry_of", "retries"
 # Settings that ended this many processes are not tried again.
 MAX_RETRIES = 2
@@ -27,24 +29,14 @@ Objective = Callable[[Any], "float | tuple[float, ...]"]
 
 def worker_name() -> str:
     """Names this process for good: host, number, and start time, since numbers come again."""
-    return f"{socket.gethostname()}/{os.getpid()}/{_start_time(os.getpid())}"
-
-
-def _start_time(pid: int) -> str:
-    """When a process started, in the kernel's ticks; empty where there is no `/proc`."""
-    try:
-        fields = Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()
-    except (OSError, IndexError):
-        return ""
-    # a killed process that nobody has collected yet still has its number
-    return "" if fields[0] in "ZX" else fields[19]
+    return f"{socket.gethostname()}/{os.getpid()}/{start_ticks(os.getpid())}"
 
 
 def is_alive(worker: str, beat_s: float, stale_after_s: float = STALE_AFTER_S) -> bool:
     """Whether the process behind a name still runs; of other machines only the beat tells."""
     host, pid, started = worker.rsplit("/", 2)
     if host == socket.gethostname() and pid.isdigit() and Path("/proc/self").exists():
-        return started != "" and _start_time(int(pid)) == started
+        return started != "" and start_ticks(int(pid)) == started
     return time.time() - beat_s < stale_after_s
 
 
