@@ -134,7 +134,6 @@ def table(result: Result) -> str:
     """What the error on unseen groups is without single parts of the network or its input."""
     columns = {
         "change": "{change}",
-        "runs": "{runs}",
         "unseen architecture": "{unseen-architecture:.1%}",
         "unseen device": "{unseen-device:.1%}",
         "mean and spread over seeds": "{mean:.1%} ± {spread:.1%}",
@@ -143,6 +142,7 @@ def table(result: Result) -> str:
         ),
     }
     size = "{rows} rows, {epochs} epochs a run".format_map(result["settings"])
+    size += f", {result['changes'][0]['runs']} runs each"
     command = "`python -m experiments.ablations`"
     text = f"{command}, {size}, commit {result['commit']}."
     return f"{markdown.table(result['changes'], columns)}\n\n{text}"
