@@ -26,7 +26,7 @@ from experiments.shared.command import OUT, QUICK, SEED, Option, Options, comman
 from experiments.shared.results import Result, folder_of, provenance, write_result
 from prenet_gnn import Workload, load_predictor
 from prenet_gnn.catalogue.devices import get_hardware
-from prenet_gnn.planning.prices import hourly_rates
+from prenet_gnn.catalogue.prices import hourly_prices
 from tracing import OpGraph, trace
 
 TOKENS, VOCABULARY = 512, 32_000
@@ -129,7 +129,7 @@ def fast_loop(
 ) -> tuple[optuna.Study, dict[str, float]]:
     """Tokens per dollar of one model over batch size, precision and device, and its speed."""
     predictor = load_predictor()
-    rates = hourly_rates([get_hardware(name) for name in DEVICES])
+    rates = hourly_prices([get_hardware(name) for name in DEVICES])
 
     def objective(trial: optuna.Trial) -> float:
         batch_size = trial.suggest_categorical("batch_size", BATCHES)
@@ -202,7 +202,7 @@ def main(options: Options) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     hours = options.hours
     if options.usd is not None:
-        rate = hourly_rates([get_hardware(options.hardware)])
+        rate = hourly_prices([get_hardware(options.hardware)])
         if not rate:
             raise SystemExit(f"no price of {options.hardware} is known: give --hours")
         hours = options.usd / next(iter(rate.values())).usd_per_hour

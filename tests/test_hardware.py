@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from prenet_gnn.catalogue.devices import get_hardware, list_hardware, prices
-from prenet_gnn.catalogue.reading import device_from, read_catalogue, read_prices
+from prenet_gnn.catalogue.devices import get_hardware, list_hardware
+from prenet_gnn.catalogue.prices import offers_of, read_offers
+from prenet_gnn.catalogue.reading import device_from, read_catalogue
 from prenet_gnn.catalogue.spec import PEAK_PRECISIONS, Hardware
 from prenet_gnn.errors import ConfigError, UnknownHardwareError
 
@@ -229,15 +230,18 @@ def test_unknown_name_gives_the_nearest() -> None:
 
 def test_prices_name_catalogue_devices() -> None:
     names = {each.name for each in DEVICES}
-    for device, offers in read_prices().items():
+    for device, offers in read_offers().items():
         assert device in names
         assert [each.usd_per_hour for each in offers] == sorted(e.usd_per_hour for e in offers)
         for offer in offers:
             assert 0 < offer.usd_per_hour < 100 and offer.devices_per_instance >= 1
             assert offer.provider and offer.source.startswith("https://")
             assert isinstance(offer.as_of, date)
-    assert any(each.provider == "AWS" and each.usd_per_hour == 0.526 for each in prices("T4"))
-    assert prices("Tesla K40") == ()
+    assert any(
+        each.provider == "AWS" and each.usd_per_hour == 0.526
+        for each in offers_of(get_hardware("T4"))
+    )
+    assert offers_of(get_hardware("Tesla K40")) == ()
 
 
 def test_own_device_file(tmp_path: Path) -> None:
@@ -248,7 +252,7 @@ def test_own_device_file(tmp_path: Path) -> None:
     assert device == get_hardware(str(as_json)) == device_from(GOOD, "here")
     assert device.name == "Own chip" and device.peak_flops_per_s("bf16") == 2e13
     assert device.confidence == "user" and device.l2_bytes is None
-    assert prices(toml) == ()
+    assert offers_of(device) == ()
 
 
 @pytest.mark.parametrize(

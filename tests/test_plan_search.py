@@ -124,7 +124,7 @@ def test_the_grid_tries_everything_and_nsga2_comes_close(marker, predictor):
 
 
 def test_a_grid_that_is_too_large_is_refused(marker, predictor, monkeypatch):
-    monkeypatch.setattr("prenet_gnn.planning.study.MOST_POINTS", 3)
+    monkeypatch.setattr("prenet_gnn.planning.samplers.MOST_POINTS", 3)
     with pytest.raises(ConfigError, match="use the sampler nsga2"):
         plan(marker, predictor, Workload(), asked(sampler="grid", batch_sizes=(8, 16)))
 

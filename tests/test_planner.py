@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from prenet_gnn.catalogue.prices import hourly_prices
 from prenet_gnn.catalogue.spec import Hardware
+from prenet_gnn.cli._options import parse_prices
 from prenet_gnn.errors import ConfigError, PreNetError
 from prenet_gnn.planning import PlanError, PlanRequest, compare, plan
 from prenet_gnn.planning.comparison import front
-from prenet_gnn.planning.prices import hourly_rates, parse_prices
 from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph, OpNode, Source, TensorSpec
 
@@ -99,9 +100,10 @@ class Predictor:
 def catalogue(monkeypatch):
     """Four devices instead of the real catalogue."""
     by_name = {each.name: each for each in DEVICES}
-    monkeypatch.setattr("prenet_gnn.catalogue.devices.list_hardware", lambda: DEVICES)
-    monkeypatch.setattr("prenet_gnn.catalogue.devices.get_hardware", by_name.__getitem__)
-    monkeypatch.setattr("prenet_gnn.catalogue.devices.prices", lambda name: ())
+    monkeypatch.setattr("prenet_gnn.planning.devices.list_hardware", lambda: DEVICES)
+    for user in ("planning.devices", "catalogue.prices"):
+        monkeypatch.setattr(f"prenet_gnn.{user}.get_hardware", by_name.__getitem__)
+    monkeypatch.setattr("prenet_gnn.catalogue.prices.read_offers", dict)
 
 
 def best(**fields):
@@ -276,4 +278,4 @@ def test_prices_are_read_and_checked():
         with pytest.raises(ConfigError, match="NAME=USD_PER_HOUR"):
             parse_prices([text])
     with pytest.raises(ConfigError, match="zero or more"):
-        hourly_rates(DEVICES, {"Fast": -1.0})
+        hourly_prices(DEVICES, {"Fast": -1.0})

@@ -1,4 +1,4 @@
-"""Devices by name: the catalogue, a user's own device file, and rental prices."""
+"""Devices by name: the catalogue, and a user's own device file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from prenet_gnn.catalogue.reading import read_catalogue, read_device_file, read_prices
-from prenet_gnn.catalogue.spec import Hardware, Price
+from prenet_gnn.catalogue.reading import read_catalogue, read_device_file
+from prenet_gnn.catalogue.spec import Hardware
 from prenet_gnn.errors import UnknownHardwareError
 
-__all__ = ["Hardware", "Price", "get_hardware", "list_hardware", "prices"]
+__all__ = ["Hardware", "get_hardware", "list_hardware"]
 
 # More of an unknown name is not repeated.
 LONGEST_NAME = 80
@@ -76,20 +76,6 @@ def get_hardware(name: str | Path) -> Hardware:
         )
     shown = text if len(text) <= LONGEST_NAME else text[:LONGEST_NAME] + "..."
     raise UnknownHardwareError(f"Device '{shown}' is not in the catalogue.{_nearest(text)}")
-
-
-def prices(name: str | Path) -> tuple[Price, ...]:
-    """Rental offers for a device, cheapest first; empty where none is known.
-
-    A device file of the user's own has no prices, and neither has a name it shares by chance.
-    """
-    device = get_hardware(name)
-    return _prices().get(device.name, ()) if device.confidence != "user" else ()
-
-
-@functools.cache
-def _prices() -> dict[str, tuple[Price, ...]]:
-    return read_prices()
 
 
 def _plain(text: str) -> str:

@@ -6,12 +6,11 @@ import difflib
 import math
 import tomllib
 from collections.abc import Mapping
-from datetime import date
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from prenet_gnn.catalogue.spec import KINDS, PEAK_PRECISIONS, Hardware, Price
+from prenet_gnn.catalogue.spec import KINDS, PEAK_PRECISIONS, Hardware
 from prenet_gnn.common.files import read_json
 from prenet_gnn.errors import ConfigError
 
@@ -54,23 +53,9 @@ def read_catalogue() -> tuple[Hardware, ...]:
     """All devices of the catalogue, in the order of its files."""
     devices: list[Hardware] = []
     for file in DEVICE_FILES:
-        entries = tomllib.loads(_text(file))["device"]
+        entries = tomllib.loads(data_file(file))["device"]
         devices += [device_from(entry, f"{file}: {entry.get('name', '?')}") for entry in entries]
     return tuple(devices)
-
-
-def read_prices() -> dict[str, tuple[Price, ...]]:
-    """All rental offers by device name, cheapest first."""
-    found: dict[str, list[Price]] = {}
-    for entry in tomllib.loads(_text("prices.toml"))["price"]:
-        day = entry["as_of"]
-        assert isinstance(day, date)
-        values = {key: value for key, value in entry.items() if key != "device"}
-        found.setdefault(str(entry["device"]), []).append(Price(**values))
-    return {
-        name: tuple(sorted(offers, key=lambda each: each.usd_per_hour))
-        for name, offers in found.items()
-    }
 
 
 def read_device_file(path: Path) -> Hardware:
@@ -125,7 +110,8 @@ def device_from(values: Mapping[str, Any], where: str) -> Hardware:
     return Hardware(peaks=peaks, **fields)
 
 
-def _text(file: str) -> str:
+def data_file(file: str) -> str:
+    """The text of one of the catalogue's files."""
     return resources.files("prenet_gnn.catalogue").joinpath(file).read_text(encoding="utf-8")
 
 

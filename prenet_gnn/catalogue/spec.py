@@ -1,9 +1,8 @@
-"""What the catalogue holds: devices and their prices."""
+"""What the catalogue holds of a device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date
 
 PEAK_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 KINDS = ("gpu", "cpu", "tpu", "other")
@@ -108,26 +107,3 @@ class Hardware:
         if rate is None:
             return max(stated.values())
         return rate if precision == "fp64" else max(rate, stated.get("fp32", 0.0))
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """One rental offer.
-
-    Attributes:
-        usd_per_hour: Price of one device for one hour.
-        provider: Who rents it out.
-        as_of: The day the source gave the price.
-        source: Where the price comes from.
-        instance_type: The provider's name of the machine.
-        devices_per_instance: Devices that are rented together.
-        notes: Region and conditions.
-    """
-
-    usd_per_hour: float
-    provider: str
-    as_of: date
-    source: str
-    instance_type: str = ""
-    devices_per_instance: int = 1
-    notes: str = ""

@@ -191,6 +191,28 @@ class RecordOptions:
             append_record(self.output, record)
 
 
+def parse_prices(texts: list[str] | None) -> dict[str, float]:
+    """Reads prices written as NAME=USD_PER_HOUR."""
+    from prenet_gnn.errors import ConfigError
+
+    prices: dict[str, float] = {}
+    for text in texts or ():
+        name, equals, number = text.rpartition("=")
+        name = name.strip()
+        try:
+            price = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise ConfigError(
+                f"price '{text}' is not understood. Write NAME=USD_PER_HOUR, as 'Tesla T4=0.35'."
+            )
+        if name in prices:
+            raise ConfigError(f"the price of {name} is given twice.")
+        prices[name] = price
+    return prices
+
+
 def _default(field: "dataclasses.Field[Any]") -> Any:
     """The default of a parameter; an option without one has to be given."""
     missing = field.default is dataclasses.MISSING

@@ -18,6 +18,7 @@ from prenet_gnn.cli._options import (
     RunOptions,
     ShapeOptions,
     grouped,
+    parse_prices,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +69,6 @@ def compare(
     from prenet_gnn.cli._graphs import graph_of
     from prenet_gnn.cli._report import check_report
     from prenet_gnn.cli._text import emit, json_text
-    from prenet_gnn.planning.prices import parse_prices
     from prenet_gnn.predictor.jobs import check_size
 
     if rank.samples is not None:
@@ -82,7 +82,7 @@ def compare(
         predictor,
         workload,
         devices=rank.devices or None,
-        prices=parse_prices(rank.price or []),
+        prices=parse_prices(rank.price),
         samples=rank.samples,
         sort=rank.sort,
     )

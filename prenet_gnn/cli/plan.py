@@ -15,7 +15,9 @@ from prenet_gnn.cli._options import (
     ReportFile,
     ShapeOptions,
     grouped,
+    parse_prices,
 )
+from prenet_gnn.common.units import SECONDS_PER_HOUR
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.workload.optimizers import OPTIMIZERS
 from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, Workload
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from prenet_gnn.reporting import Report
     from tracing import OpGraph
 
-SECONDS_PER_HOUR = 3600.0
 SHOWN_TRADE_OFFS = 8
 
 
@@ -81,7 +82,6 @@ class TriedOptions:
     def request(self, goal: GoalOptions) -> "PlanRequest":
         """Gives the checked request."""
         from prenet_gnn.planning import PlanRequest
-        from prenet_gnn.planning.prices import parse_prices
 
         return PlanRequest(
             samples=goal.samples,
@@ -96,7 +96,7 @@ class TriedOptions:
             checkpointing=_both_unless(self.checkpointing),
             devices=tuple(self.devices or ()),
             devices_per_node=self.devices_per_node,
-            prices=parse_prices(self.price or []),
+            prices=parse_prices(self.price),
             sampler=self.sampler,
             trials=self.trials,
             seed=self.seed,

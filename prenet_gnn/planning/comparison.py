@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from prenet_gnn.catalogue.prices import HourlyPrice, hourly_prices
+from prenet_gnn.common.numbers import is_whole
+from prenet_gnn.common.units import SECONDS_PER_HOUR
 from prenet_gnn.errors import ConfigError, PreNetError
-from prenet_gnn.planning.prices import Rate, hourly_rates
-from prenet_gnn.planning.settings import unsupported_reason
-from prenet_gnn.predictor.questions import check_graph, check_workload, is_whole
+from prenet_gnn.planning.devices import choose_devices, unsupported_reason
+from prenet_gnn.predictor.questions import check_graph, check_workload
 from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from tracing import OpGraph
 
 SORTS = ("time", "cost")
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def compare(
     if samples is not None and not (is_whole(samples) and samples > 0):
         raise ConfigError(f"samples must be a whole number above zero, not {samples!r}.")
     chosen = choose_devices(devices)
-    known = hourly_rates(chosen, prices)
+    known = hourly_prices(chosen, prices)
     skipped = {d.name: reason for d in chosen if (reason := unsupported_reason(d, workload))}
     asked = [device for device in chosen if device.name not in skipped]
     rows = [
@@ -109,18 +110,6 @@ def compare(
         if prediction is not None
     ]
     return Comparison(tuple(_ranked(_marked(rows), sort)), skipped)
-
-
-def choose_devices(devices: Sequence[str | Hardware] | None) -> list[Hardware]:
-    """Looks up devices by name, each once; the whole catalogue if None."""
-    from prenet_gnn.catalogue.devices import Hardware, get_hardware, list_hardware
-
-    if devices is None:
-        return list(list_hardware())
-    if isinstance(devices, str) or not len(devices):
-        raise ConfigError(f"devices must be a list of names, or None for all; not {devices!r}.")
-    found = [each if isinstance(each, Hardware) else get_hardware(each) for each in devices]
-    return list({device.name: device for device in found}.values())
 
 
 def front(points: Sequence[tuple[float, float]]) -> set[int]:
@@ -164,7 +153,7 @@ def _row(
     device: Hardware,
     prediction: Prediction,
     batch_size: int,
-    price: Rate | None,
+    price: HourlyPrice | None,
     samples: int | None,
 ) -> DeviceRow:
     usd_per_sample = None

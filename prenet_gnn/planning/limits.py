@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from prenet_gnn.common.units import SECONDS_PER_HOUR
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.planning.settings import SECONDS_PER_HOUR, Option
+from prenet_gnn.planning.option import Option
 
 Key = Callable[[Option], tuple[float, float]]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from prenet_gnn.common.numbers import is_number, is_whole
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.planning.limits import Limits
 from prenet_gnn.planning.parallel import check_devices
-from prenet_gnn.predictor.questions import is_number, is_whole
 from prenet_gnn.workload.workload import PRECISIONS
 
 OBJECTIVES = ("time", "cost", "energy")

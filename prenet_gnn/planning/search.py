@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.planning.comparison import front
 from prenet_gnn.planning.limits import Key, PlanError, bindings, nothing_fits
+from prenet_gnn.planning.option import Option
 from prenet_gnn.planning.request import PlanRequest
-from prenet_gnn.planning.settings import Option
-from prenet_gnn.planning.space import Answer, Candidate, Space
+from prenet_gnn.planning.space import Candidate, Space, Tried
 from prenet_gnn.predictor.questions import check_graph
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ PARALLEL_NOTE = (
     "several devices are a coarse outlook: ring all-reduce of the gradients in buckets, overlapped "
     "with backward; the interval is that of one device."
 )
-
-__all__ = ["Plan", "PlanError", "PlanRequest", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +111,11 @@ def plan(
     )
 
 
-def _searched(space: Space, request: PlanRequest) -> tuple[list[Answer], str]:
+def _searched(space: Space, request: PlanRequest) -> tuple[list[Tried], str]:
     space.measure_memory()
     if request.sampler == "none":
         return _rounds(space), "none"
-    from prenet_gnn.planning.study import Study
+    from prenet_gnn.planning.samplers import Study
 
     study = Study(space, request.limits, _second(request.objective), request.seed)
     small = request.sampler == "auto" and study.points <= SMALL_GRID
@@ -127,9 +125,9 @@ def _searched(space: Space, request: PlanRequest) -> tuple[list[Answer], str]:
     return known + study.evolve(known, request.trials), "nsga2"
 
 
-def _rounds(space: Space) -> list[Answer]:
+def _rounds(space: Space) -> list[Tried]:
     """The largest batch of every setting on every device, then smaller ones of the leaders."""
-    found: list[Answer] = []
+    found: list[Tried] = []
     asked: set[Candidate] = set()
     candidates = _first_round(space)
     while candidates:
@@ -179,7 +177,7 @@ def _second(objective: str) -> Any:
     """The objective beside time; what has no price is as dear as can be."""
     field = "energy_kwh" if objective == "energy" else "cost_usd"
 
-    def value(answer: Answer) -> float:
+    def value(answer: Tried) -> float:
         found = getattr(answer.option, field)
         return 1e9 + answer.option.total_s if found is None else float(found)
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prenet_gnn.catalogue.prices import HourlyPrice, hourly_prices
 from prenet_gnn.memory.iteration import memory_key
 from prenet_gnn.memory.peak import usable_bytes
 from prenet_gnn.planning.checkpointing import checkpoint_regions, recompute_s, with_regions
-from prenet_gnn.planning.comparison import choose_devices
+from prenet_gnn.planning.devices import choose_devices, unsupported_reason
 from prenet_gnn.planning.limits import PlanError
+from prenet_gnn.planning.option import Option, Run, Times
 from prenet_gnn.planning.parallel import data_parallel
-from prenet_gnn.planning.prices import Rate, hourly_rates
-from prenet_gnn.planning.settings import Option, Run, Times, unsupported_reason, workloads
+from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
     from prenet_gnn.catalogue.devices import Hardware
     from prenet_gnn.planning.request import PlanRequest
     from prenet_gnn.predictor.interface import TimePredictor
     from prenet_gnn.predictor.prediction import Prediction
-    from prenet_gnn.workload.workload import Workload
     from tracing import OpGraph
 
 # Whole-model half precision loses small weight updates, so it is searched for inference only.
@@ -41,7 +42,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Tried:
     """What a candidate takes, and the share of the device's memory that it needs."""
 
     candidate: Candidate
@@ -76,9 +77,9 @@ class Space:
         devices = choose_devices(request.devices or None)
         if not request.devices:
             devices = [d for d in devices if d.kind in PLANNED_KINDS]
-        self.rates: dict[str, Rate] = hourly_rates(devices, request.prices)
+        self.prices: dict[str, HourlyPrice] = hourly_prices(devices, request.prices)
         if request.objective == "cost" or request.budget_usd is not None:
-            devices = [d for d in devices if d.name in self.rates]
+            devices = [d for d in devices if d.name in self.prices]
         if request.objective == "energy":
             devices = [d for d in devices if d.tdp_w]
         if request.devices_per_node > 1:
@@ -180,7 +181,7 @@ class Space:
                 if not unsupported_reason(device, workload):
                     yield device, workload
 
-    def ask(self, candidates: Sequence[Candidate]) -> list[Answer]:
+    def ask(self, candidates: Sequence[Candidate]) -> list[Tried]:
         """Predicts candidates; those whose graph does not exist are left out."""
         chosen = [
             (c, g)
@@ -195,11 +196,11 @@ class Space:
             workloads=[candidate.workload for candidate, _ in chosen],
         )
         return [
-            self._answer(candidate, graph, prediction)
+            self._tried(candidate, graph, prediction)
             for (candidate, graph), prediction in zip(chosen, predictions, strict=True)
         ]
 
-    def _answer(self, candidate: Candidate, graph: OpGraph, prediction: Prediction) -> Answer:
+    def _tried(self, candidate: Candidate, graph: OpGraph, prediction: Prediction) -> Tried:
         device = candidate.device
         extra = self._extra_bytes(candidate, prediction)
         need = prediction.memory.get("device_bytes", prediction.peak_memory_bytes) + extra
@@ -213,6 +214,31 @@ class Space:
             candidate.workload,
             candidate.batch_size,
             Times(prediction, again, exposed, candidate.checkpointing, extra),
-            self.rates.get(device.name),
+            self.prices.get(device.name),
         )
-        return Answer(candidate, option, fits, need / device.memory_bytes)
+        return Tried(candidate, option, fits, need / device.memory_bytes)
+
+
+def workloads(
+    graph: OpGraph, base: Workload, precisions: Sequence[str], compiled: Sequence[bool]
+) -> Iterator[Workload]:
+    """Lists the ways to run a graph; the layout only matters where there are 2-D convolutions."""
+    layouts = (False, True) if _has_images(graph) else (False,)
+    for precision, channels_last, compile_it in itertools.product(precisions, layouts, compiled):
+        yield Workload(
+            mode=base.mode,
+            precision=precision,
+            optimizer=base.optimizer,
+            channels_last=channels_last,
+            compiled=compile_it,
+            cudnn_benchmark=base.cudnn_benchmark,
+            framework=base.framework,
+            timed=base.timed,
+        )
+
+
+def _has_images(graph: OpGraph) -> bool:
+    return any(
+        node.kind == "conv" and node.input_specs and len(node.input_specs[0].shape) == 4
+        for node in graph.nodes
+    )

@@ -8,10 +8,10 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from prenet_gnn.common.numbers import is_whole
 from prenet_gnn.common.units import bytes_text, rate_text, time_text
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.memory.iteration import MemoryMoment
-from prenet_gnn.predictor.questions import is_whole
 from prenet_gnn.workload.workload import Workload
 
 # Fields of a prediction that are seconds

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any
 
 from prenet_gnn.errors import ConfigError, PreNetError
 from prenet_gnn.workload.workload import Workload
-
-
-def is_number(value: Any) -> bool:
-    """A number that is no flag."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def is_whole(value: Any) -> bool:
-    """A whole number that is no flag."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def check_graph(graph: Any) -> None:

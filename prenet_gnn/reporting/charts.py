@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.common.units import bytes_text, rate_text, time_text
+from prenet_gnn.common.units import SECONDS_PER_HOUR, bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from prenet_gnn.memory.iteration import MemoryMoment
@@ -201,7 +201,7 @@ def trade_off(options: Sequence[Option]) -> Any:
     """Time against cost of the options that none beats, with their intervals."""
     import plotly.graph_objects as go
 
-    hours = [option.total_s / 3600 for option in options]
+    hours = [option.total_s / SECONDS_PER_HOUR for option in options]
     costs = [option.cost_usd or 0.0 for option in options]
 
     def bars(values: list[float], low: list[float], high: list[float]) -> dict[str, Any]:
@@ -224,8 +224,8 @@ def trade_off(options: Sequence[Option]) -> Any:
         hovertemplate="%{customdata}<br>%{x:.3g} h, %{y:.2f} USD<extra></extra>",
         error_x=bars(
             hours,
-            [option.total_low_s / 3600 for option in options],
-            [option.total_high_s / 3600 for option in options],
+            [option.total_low_s / SECONDS_PER_HOUR for option in options],
+            [option.total_high_s / SECONDS_PER_HOUR for option in options],
         ),
         error_y=bars(
             costs,

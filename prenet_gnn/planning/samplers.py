@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.planning.settings import unsupported_reason
-from prenet_gnn.planning.space import Answer, Candidate, Space
+from prenet_gnn.planning.devices import unsupported_reason
+from prenet_gnn.planning.space import Candidate, Space, Tried
 
 if TYPE_CHECKING:
     from prenet_gnn.planning.limits import Limits
@@ -32,7 +32,7 @@ class Study:
     """An Optuna study over the axes of a space."""
 
     def __init__(
-        self, space: Space, limits: Limits, second: Callable[[Answer], float], seed: int
+        self, space: Space, limits: Limits, second: Callable[[Tried], float], seed: int
     ) -> None:
         """Lists the axes; `second` is the objective beside time."""
         self.space, self.limits, self.second, self.seed = space, limits, second, seed
@@ -50,7 +50,7 @@ class Study:
         """Combinations of all axes."""
         return math.prod(len(values) for values in self.axes.values())
 
-    def grid(self) -> list[Answer]:
+    def grid(self) -> list[Tried]:
         """Tries every combination, by Optuna's grid sampler."""
         if self.points > MOST_POINTS:
             raise ConfigError(
@@ -59,7 +59,7 @@ class Study:
             )
         import optuna
 
-        found: dict[Candidate, Answer] = {}
+        found: dict[Candidate, Tried] = {}
         points = (
             self._chosen(dict(zip(self.axes, values, strict=True)))
             for values in itertools.product(*self.axes.values())
@@ -67,7 +67,7 @@ class Study:
         # Predicted in batches; the sampler itself asks for one point after the other.
         for answer in self.space.ask([point for point in points if point is not None]):
             found[answer.candidate] = answer
-        visited: list[Answer] = []
+        visited: list[Tried] = []
 
         def objective(trial: Any) -> Values:
             candidate = self._candidate(trial)
@@ -81,7 +81,7 @@ class Study:
         study.optimize(objective, n_trials=self.points)
         return visited
 
-    def evolve(self, known: Sequence[Answer], trials: int) -> list[Answer]:
+    def evolve(self, known: Sequence[Tried], trials: int) -> list[Tried]:
         """Goes on from what is known, by NSGA-II (Deb et al. 2002)."""
         import optuna
 
@@ -103,9 +103,9 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         return optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
 
-    def _run(self, study: Any, trials: int, known: dict[Candidate, Answer]) -> list[Answer]:
+    def _run(self, study: Any, trials: int, known: dict[Candidate, Tried]) -> list[Tried]:
         """Asks for a generation at a time, so that predictions come in batches."""
-        found: list[Answer] = []
+        found: list[Tried] = []
         for start in range(0, trials, POPULATION):
             count = min(POPULATION, trials - start)
             asked = [study.ask() for _ in range(count)]
@@ -144,7 +144,7 @@ class Study:
             "checkpointing": candidate.checkpointing,
         }
 
-    def _values(self, answer: Answer) -> Values:
+    def _values(self, answer: Tried) -> Values:
         off = 0.0 if answer.fits else max(answer.memory_share - 1.0, 0.01)
         off += self.limits.excess(answer.option)
         if off:

@@ -1,26 +1,20 @@
-"""What a plan can turn: settings of a run, and what a run with them costs."""
+"""One way to do a whole run, and what it takes and costs."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.planning.prices import Rate
-from prenet_gnn.workload.workload import Workload
+from prenet_gnn.common.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from prenet_gnn.catalogue.devices import Hardware
+    from prenet_gnn.catalogue.prices import HourlyPrice
+    from prenet_gnn.catalogue.spec import Hardware
     from prenet_gnn.predictor.prediction import Prediction
-    from tracing import OpGraph
+    from prenet_gnn.workload.workload import Workload
 
-SECONDS_PER_HOUR = 3600.0
 JOULES_PER_KWH = 3.6e6
-# Triton, which torch.compile generates, needs Volta or newer (its own stated minimum)
-FIRST_COMPILED_CAPABILITY = 7.0
-OPTIONAL_FORMATS = ("tf32", "fp16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +118,7 @@ class Run:
         workload: Workload,
         batch_size: int,
         times: Times,
-        price: Rate | None,
+        price: HourlyPrice | None,
     ) -> Option:
         """Scales one iteration up to the whole run; the last batch of an epoch counts whole."""
         p, passes = times.prediction, self.accumulation(batch_size)
@@ -154,49 +148,3 @@ class Run:
             checkpointing=times.checkpointing,
             devices=self.devices,
         )
-
-
-def workloads(
-    graph: OpGraph, base: Workload, precisions: Sequence[str], compiled: Sequence[bool]
-) -> Iterator[Workload]:
-    """Lists the ways to run a graph; the layout only matters where there are 2-D convolutions."""
-    layouts = (False, True) if _has_images(graph) else (False,)
-    for precision, channels_last, compile_it in itertools.product(precisions, layouts, compiled):
-        yield Workload(
-            mode=base.mode,
-            precision=precision,
-            optimizer=base.optimizer,
-            channels_last=channels_last,
-            compiled=compile_it,
-            cudnn_benchmark=base.cudnn_benchmark,
-            framework=base.framework,
-            timed=base.timed,
-        )
-
-
-def unsupported_reason(device: Hardware, workload: Workload) -> str:
-    """Says why a workload should not go to a device, or nothing where it can.
-
-    Frameworks emulate formats that a device lacks, at a loss; such a run is no option to offer.
-    """
-    number_format = workload.precision.removeprefix("amp_")
-    if number_format in OPTIONAL_FORMATS and device.stated_peak(number_format) is None:
-        return f"{device.name} has no {number_format} arithmetic."
-    capability = _cuda_capability(device)
-    if workload.compiled and capability is not None and capability < FIRST_COMPILED_CAPABILITY:
-        return f"torch.compile needs compute capability 7.0 or newer, {device.name} has less."
-    return ""
-
-
-def _cuda_capability(device: Hardware) -> float | None:
-    try:
-        return float(device.compute_capability)
-    except ValueError:
-        return None
-
-
-def _has_images(graph: OpGraph) -> bool:
-    return any(
-        node.kind == "conv" and node.input_specs and len(node.input_specs[0].shape) == 4
-        for node in graph.nodes
-    )
