@@ -17,6 +17,7 @@ from prenet_gnn.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+EVERY = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 BLOCK = re.compile(r"<!-- (run|file: \S+) -->\n```(\w+)\n(.*?)```", re.DOTALL)
 FOLLOWED = sorted(page.name for page in PAGES if BLOCK.search(page.read_text("utf-8")))
 # A block of code, with the line before it.
@@ -60,18 +61,14 @@ def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         del sys.modules[name]
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
 def test_every_example_is_run_or_says_why_not(page: Path) -> None:
     for before, language, text in FENCED.findall(text_of(page)):
         if language != "text":
             assert MARK.fullmatch(before), f"{page.name}: nobody runs ```{language}\n{text}"
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
 def test_what_a_page_names_exists(page: Path) -> None:
     spans = " ".join(SPAN.findall(text_of(page)))
     assert [name for name in NAMED.findall(spans) if not exists(name)] == []
@@ -105,11 +102,24 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (DOCS / target).exists(), f"{page.name}: {target}"
 
 
-def test_every_command_that_a_page_shows_exists() -> None:
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
+def test_every_command_and_option_that_a_page_shows_exists(page: Path) -> None:
+    known = shown_options()
+    text = text_of(page).replace("\\\n", " ")
+    for name, rest in re.findall(r"(?:^|[`/ ])prenet (\w+)([^`\n]*)", text, re.MULTILINE):
+        assert name in known, name
+        unknown = set(re.findall(r"(?<=\s)--[\w-]+", rest)) - known[name]
+        assert not unknown, f"prenet {name}: {unknown}"
+
+
+def shown_options() -> dict[str, set[str]]:
+    """Every command of `prenet` with its options, those of commands below it too."""
+    from typer.main import get_command
+
     from prenet_gnn.cli.app import app
 
-    known = {c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands}
-    known |= {group.name for group in app.registered_groups}
-    for page in PAGES:
-        shown = set(re.findall(r"(?:^|`)prenet (\w+)", text_of(page), re.MULTILINE))
-        assert shown <= known, page.name
+    def options(command: Any) -> set[str]:
+        own = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+        return own.union({"--help"}, *map(options, getattr(command, "commands", {}).values()))
+
+    return {name: options(each) for name, each in get_command(app).commands.items()}
