@@ -14,8 +14,8 @@ import pytest
 
 from prenet_gnn import data
 from prenet_gnn.cli import main
-from prenet_gnn.common import processes
-from prenet_gnn.data import graphs, tracer
+from prenet_gnn.common import files, processes
+from prenet_gnn.data import tracer
 from prenet_gnn.data.keys import GraphKey, error_path, graph_folder, graph_path
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring import device_entry
@@ -134,12 +134,14 @@ def test_a_model_that_kills_its_process_is_recorded(
     assert sum(done) == 3
 
 
-def test_a_draft_belongs_to_a_process() -> None:
-    import os
-
-    assert graphs.is_in_use(Path(f".x.pid{os.getpid()}.tmp"))
-    assert not graphs.is_in_use(Path(".x.pid999999999.tmp"))
-    assert not graphs.is_in_use(Path(".x.tmp"))
+def test_drafts_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    with files.replacing(tmp_path / "new.json.gz") as mine:
+        mine.write_bytes(b"mine")
+        for name in (".pid999999999.tmp.x.json.gz", ".pidx.tmp.y", "z.json.gz"):
+            (tmp_path / name).write_bytes(b"")
+        files.remove_abandoned(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [mine.name, "z.json.gz"]
+    assert (tmp_path / "new.json.gz").read_bytes() == b"mine"
 
 
 def test_a_row_whose_model_kills_its_process_fails_alone(

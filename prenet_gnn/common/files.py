@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from prenet_gnn.common.pids import is_running
 
 
 def read_json(text: str | bytes) -> Any:
@@ -43,19 +46,36 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         return
     # A symbolic link keeps pointing where it did: the file behind it is replaced.
     path = path.resolve()
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with draft.open("wb") as file:
+        with replacing(path) as draft, draft.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+    except OSError as error:
+        raise _of(path, error) from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a draft beside a file, with the file's endings; it takes the file's place at the end.
+
+    An error leaves the old file as it was, and no draft.
+    """
+    draft = path.with_name(f".pid{os.getpid()}.tmp.{path.name}")
+    try:
+        yield draft
         draft.replace(path)
-    except BaseException as error:
+    finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _of(path, error) from None
-        raise
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Removes the drafts of processes that were killed."""
+    for draft in folder.glob(".pid*.tmp.*"):
+        pid = draft.name.split(".")[1].removeprefix("pid")
+        if not (pid.isdigit() and is_running(int(pid))):
+            draft.unlink(missing_ok=True)
 
 
 def _of(path: Path, error: OSError) -> OSError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import os
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from prenet_gnn.common.files import write_whole
 from prenet_gnn.errors import DataError
 
 BASE_URL = "https://raw.githubusercontent.com"
@@ -155,16 +155,12 @@ def _fetch_one(source: Source, root: Path, base_url: str) -> int:
 
 
 def _write(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A fixed time in the header makes the packed file the same on every machine.
-        draft.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-        draft.replace(path)
+        write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}.") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _is_here(source: Source, root: Path) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.common.pids import is_running
+from prenet_gnn.common.files import remove_abandoned
 from prenet_gnn.data.keys import (
     GraphKey,
     cache_root,
@@ -183,17 +183,9 @@ def _prepare(folder: Path) -> None:
     """Makes the folder and clears away what killed builds left behind."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob(".*.tmp*"):
-            if not is_in_use(path):
-                path.unlink(missing_ok=True)
+        remove_abandoned(folder)
     except OSError as error:
         raise DataError(f"the cache folder {folder} cannot be used: {error.strerror}.") from None
-
-
-def is_in_use(path: Path) -> bool:
-    """Whether the process whose number an unfinished file carries still runs."""
-    pid = path.name.rsplit(".pid", 1)[-1].split(".")[0]
-    return pid.isdigit() and is_running(int(pid))
 
 
 @contextlib.contextmanager

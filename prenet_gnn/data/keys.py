@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from prenet_gnn.common.files import write_whole
 from prenet_gnn.errors import DataError
 from prenet_gnn.workload.frameworks import fuses_attention
 
@@ -93,9 +94,7 @@ def zoo_spec(key: GraphKey, data_dir: Path | None, folder: Path) -> str:
     config["architectures"] = [head]
     target = folder / "configs" / f"{key.model}-{key.mode}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    draft.write_text(json.dumps(config, indent=2), encoding="utf-8")
-    draft.replace(target)
+    write_whole(target, json.dumps(config, indent=2))
     return f"transformers:{target}"
 
 

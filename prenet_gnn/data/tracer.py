@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prenet_gnn.common.files import replacing, write_whole
 from prenet_gnn.common.processes import run_all
 from prenet_gnn.data.keys import GraphKey, error_path, graph_path, zoo_spec
 
@@ -94,11 +94,8 @@ def trace_keys(keys: Sequence[GraphKey], root: Path, data_dir: Path | None) -> N
 
 def write_error(key: GraphKey, root: Path, message: str) -> None:
     """Stores why a key cannot be traced, whole or not at all."""
-    path = error_path(key, root)
-    draft = path.with_name(f".{key.stem}.pid{os.getpid()}.tmp")
     text = json.dumps({"key": asdict(key), "error": message}, indent=2) + "\n"
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    write_whole(error_path(key, root), text)
 
 
 def _trace(key: GraphKey, root: Path, data_dir: Path | None) -> tuple[OpGraph, bool]:
@@ -136,10 +133,5 @@ def _padding_mask(model: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _store(key: GraphKey, root: Path, graph: OpGraph) -> None:
-    path = graph_path(key, root)
-    draft = path.with_name(f".{key.stem}.pid{os.getpid()}.tmp.json.gz")
-    try:
+    with replacing(graph_path(key, root)) as draft:
         graph.to_json(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

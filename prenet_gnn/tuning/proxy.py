@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from prenet_gnn.common.files import replacing
 from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.data.splits import Split, joint_fold
 from prenet_gnn.errors import ConfigError, DataError
@@ -104,9 +105,8 @@ def write_proxy(rows: Rows, drawn: dict[str, np.ndarray], folder: Path) -> None:
     store = Store()
     store.entries = {rows.keys[int(i)]: rows.store.entries[rows.keys[int(i)]] for i in chosen}
     store.save(folder / GRAPHS)
-    draft = folder / f".{ROWS}"
-    frame.to_parquet(draft)
-    draft.replace(folder / ROWS)
+    with replacing(folder / ROWS) as draft:
+        frame.to_parquet(draft)
 
 
 def read_proxy(folder: Path) -> Proxy:
