@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ LONGEST_FILE = 400
 MAY_NOT_IMPORT = {
     "tracing": {"prenet_gnn", "experiments", "torch_geometric", "optuna", "lightning"},
     "prenet_gnn": {"experiments"},
+}
+# Rooms of every package: a file imports its own room and those before it.
+ORDER = {
+    "tracing": "errors graph costs views op_graph capture zoo",
 }
 # Loading these takes seconds, so a module that the command line loads at its start may not.
 HEAVY = {
@@ -42,6 +47,63 @@ def imported(path: Path, *, anywhere: bool = True) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and not node.level:
             found.add((node.module or "").partition(".")[0])
     return found
+
+
+def files_of(package: str) -> dict[str, Path]:
+    """The files of a package by the name under which they are imported."""
+    files = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def arrows(files: dict[str, Path]) -> dict[str, set[str]]:
+    """Which of the files each file imports, in functions and for type checkers too."""
+    found: dict[str, set[str]] = {}
+    for name, path in files.items():
+        targets: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                targets |= (whole & set(files)) or {node.module}
+        found[name] = (targets & set(files)) - {name}
+    return found
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_no_import_circles(package):
+    try:
+        TopologicalSorter(arrows(files_of(package))).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_rooms_import_rooms_before_them(package):
+    places = {name: place for place, name in enumerate(ORDER[package].split())}
+    found = arrows(files_of(package))
+    rooms = {name: name.split(".")[1] for name in found if name != package}
+    assert set(rooms.values()) == set(places)
+    assert not [
+        f"{name} imports {target}"
+        for name, room in rooms.items()
+        for target in found[name]
+        if target == package or places[rooms[target]] > places[room]
+    ]
+
+
+def test_the_check_sees_circles_and_hidden_imports(tmp_path):
+    texts = {
+        "p.a": "def f():\n    from p import b\n",
+        "p.b": "if TYPE_CHECKING:\n    from p.a import f\n",
+    }
+    files = {name: tmp_path / f"{name}.py" for name in texts}
+    for name, text in texts.items():
+        files[name].write_text(text)
+    assert arrows(files) == {"p.a": {"p.b"}, "p.b": {"p.a"}}
 
 
 @pytest.mark.parametrize("package", MAY_NOT_IMPORT)
