@@ -27,7 +27,7 @@ class OpGraph(GraphData):
     def __repr__(self) -> str:
         """One line with the totals."""
         return (
-            f"OpGraph({self.meta.get('model', 'model')}, {len(self.nodes)} ops, "
+            f"OpGraph({self.name}, {len(self.nodes)} ops, "
             f"batch {self.batch_size}, {self.mode}, {self.total_flops / 1e9:.2f} GFLOP forward, "
             f"{self.total_params / 1e6:.2f} M parameters)"
         )

@@ -57,7 +57,7 @@ def with_regions(graph: OpGraph, regions: Sequence[int]) -> OpGraph:
 
 def recompute_s(graph: OpGraph, prediction: Prediction) -> float:
     """Seconds of the forward calls that checkpointing runs again; 0 without checkpointing."""
-    from tracing.costs.regions import recomputed
+    from tracing.costs.recompute import recomputed
 
     again = set(recomputed(graph.nodes))
     if not again:

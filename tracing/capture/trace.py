@@ -12,9 +12,10 @@ from torch import nn
 
 from tracing.capture.arguments import spec_of
 from tracing.capture.builder import Builder, Returned
-from tracing.capture.checkpoints import patched
+from tracing.capture.checkpoints import numbered_regions
 from tracing.capture.explain import quiet
 from tracing.capture.export import export, read_program
+from tracing.capture.hidden_attention import shown_attention
 from tracing.capture.model_call import Flat, ModelCall, Template, batch_size_of
 from tracing.capture.packed_sequences import padded
 from tracing.capture.real_run import has_values, record_real_run
@@ -132,7 +133,8 @@ def _trace(
     with (
         untouched(model),
         quiet(),
-        patched(lambda text: builder.notes.add(text)),
+        numbered_regions(),
+        shown_attention(lambda text: builder.notes.add(text)),
         padded(lambda: builder.bounds.add("packed sequences")),
     ):
         returned = capture(Flat(model, template), builder, inputs)

@@ -93,13 +93,12 @@ def _math_attention(node: OpNode, mask_bytes: int = 0, finest: int = 4) -> Saved
     half-precision products keeps them as they are.
     """
     query, key, value = node.input_specs[:3]
-    given = query.bytes // max(query.numel, 1)
-    item = max(given, finest)
+    item = max(query.item_bytes, finest)
     scores = math.prod(query.shape[:-1]) * key.shape[-2]
     extra = (query.numel + key.numel + scores) * item
     if float(node.attrs.get("dropout_p", 0) or 0) > 0:
         extra += scores * (item + (mask_bytes or item))  # the scores after dropout, and its mask
-    if item > given:
+    if item > query.item_bytes:
         return Saved(extra_bytes=extra + value.numel * item)
     return Saved((2,), extra_bytes=extra)
 
@@ -116,8 +115,7 @@ def _statistic_bytes(node: OpNode, device: str = "cuda") -> int:
     Float32 unless the data is finer; kernels of the CPU keep them as the weights are.
     """
     data = node.tensor(1 if device == "cpu" and len(node.input_specs) > 1 else 0)
-    item = data.bytes // max(data.numel, 1)
-    return item if device == "cpu" else max(item, 4)
+    return data.item_bytes if device == "cpu" else max(data.item_bytes, 4)
 
 
 def _instance_norm(node: OpNode, device: str) -> Saved:
@@ -184,12 +182,12 @@ def _dropout_cpu(node: OpNode) -> Saved:
 def _rms_norm_cpu(node: OpNode) -> Saved:
     """Made of single operators in float32: input, inverse norm, product that meets the weight."""
     own, data = _rms_norm(node), node.tensor(0)
-    item = max(data.bytes // max(data.numel, 1), 4)
+    item = max(data.item_bytes, 4)
     trained = len(node.needs_grad) > 1 and node.needs_grad[1]
     product = node.output.numel * item if trained else 0
     if not node.needs_grad[0]:
         return Saved(extra_bytes=product)
-    converted = data.numel * item if data.numel * item > data.bytes else 0
+    converted = data.numel * item if item > data.item_bytes else 0
     return Saved(() if converted else (0,), extra_bytes=own.extra_bytes + converted + product)
 
 

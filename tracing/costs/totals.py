@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from tracing.costs.formulas import has_formula
 from tracing.costs.node import NodeCost, node_cost
-from tracing.costs.regions import recomputed
+from tracing.costs.recompute import recomputed
 from tracing.graph.data import GraphData
 
 COLUMNS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tracing.errors import TraceError
@@ -16,25 +16,6 @@ Graph = TypeVar("Graph", bound=GraphData)
 BATCH_MARKER = 2053
 # Smallest prime that serves for the second trace when the first is at the marker itself.
 SECOND_PROBE = 4099
-
-
-def integers(graph: GraphData) -> Iterator[int]:
-    """Every integer of the graph that could depend on the batch, in a fixed order."""
-    for node in graph.nodes:
-        for spec in (*node.input_specs, *node.output_specs):
-            yield from spec.shape
-        for value in node.attrs.values():
-            yield from _attr_integers(value)
-    for spec in graph.inputs.values():
-        yield from spec.shape
-
-
-def _attr_integers(value: Any) -> Iterator[int]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _attr_integers(item)
 
 
 def _mapped(value: Any, convert: Callable[[int], int]) -> Any:
@@ -69,7 +50,7 @@ def map_node(node: OpNode, convert: Callable[[int], int]) -> OpNode:
 
 
 def map_integers(graph: Graph, convert: Callable[[int], int], batch_size: int) -> Graph:
-    """Rebuilds a graph with every integer converted, in the order of `integers`."""
+    """Rebuilds a graph with every integer that could depend on the batch converted."""
     nodes = tuple(map_node(node, convert) for node in graph.nodes)
     inputs = {
         name: TensorSpec(tuple(convert(size) for size in spec.shape), spec.dtype)
@@ -127,7 +108,19 @@ def _second_trace(graph: GraphData) -> tuple[int, tuple[int, ...]]:
             f"the model runs other operators at batch {other} than at batch {graph.batch_size}; "
             "trace it again at the batch size you need"
         )
-    return other, tuple(integers(second))
+    return other, _integers(second)
+
+
+def _integers(graph: GraphData) -> tuple[int, ...]:
+    """Every integer that could depend on the batch, in the order in which they are converted."""
+    found: list[int] = []
+
+    def keep(value: int) -> int:
+        found.append(value)
+        return value
+
+    map_integers(graph, keep, graph.batch_size)
+    return tuple(found)
 
 
 def rescale(graph: Graph, batch_size: int) -> Graph:

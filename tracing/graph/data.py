@@ -61,6 +61,11 @@ class GraphData:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return str(self.meta.get("model", "model"))
+
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
         """Tensors handed from one operator to another."""

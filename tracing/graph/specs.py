@@ -29,9 +29,14 @@ class TensorSpec:
         return math.prod(self.shape)
 
     @property
+    def item_bytes(self) -> int:
+        """Size in bytes of one element."""
+        return ITEM_BYTES[self.dtype]
+
+    @property
     def bytes(self) -> int:
         """Size in bytes of a contiguous tensor of this shape."""
-        return self.numel * ITEM_BYTES[self.dtype]
+        return self.numel * self.item_bytes
 
     @property
     def is_floating(self) -> bool:

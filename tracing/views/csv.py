@@ -10,6 +10,7 @@ from tracing.costs.storages import saved_by_node
 from tracing.costs.totals import columns, node_costs
 from tracing.graph.data import GraphData
 from tracing.views.modules import ModuleRow, module_rows
+from tracing.views.units import by
 
 
 def to_csv(graph: GraphData) -> str:
@@ -20,7 +21,6 @@ def to_csv(graph: GraphData) -> str:
     names = ["index", "name", "module", "operator", "kind", "inputs", "shape", "dtype"]
     writer.writerow([*names, *costs, "saved_bytes"])
     for i, (node, saved) in enumerate(zip(graph.nodes, saved_by_node(graph), strict=True)):
-        shape = "x".join(map(str, node.output.shape))
         inputs = " ".join(str(index) for index in node.inputs if index >= 0)
         facts = [
             i,
@@ -29,7 +29,7 @@ def to_csv(graph: GraphData) -> str:
             node.target,
             node.kind,
             inputs,
-            shape,
+            by(node.output.shape),
             node.output.dtype,
         ]
         writer.writerow([*facts, *(values[i] for values in costs.values()), saved])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from tracing.costs.totals import node_costs
 from tracing.graph.data import GraphData
-from tracing.views.units import metric
+from tracing.views.units import by, metric
 
 
 def to_dot(graph: GraphData) -> str:
     """Graphviz: operators as boxes, tensors as arrows."""
-    lines = [f"digraph {_quoted(str(graph.meta.get('model', 'model')))} {{", "  node [shape=box];"]
+    lines = [f"digraph {_quoted(graph.name)} {{", "  node [shape=box];"]
     for node, cost in zip(graph.nodes, node_costs(graph), strict=True):
-        size = "x".join(map(str, node.output.shape))
-        parts = [node.module, node.op, size]
+        parts = [node.module, node.op, by(node.output.shape)]
         if cost.forward_flops:
             parts.append(metric(cost.forward_flops, "FLOP"))
         lines.append(f"  {node.index} [label={_quoted(chr(10).join(p for p in parts if p))}];")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tracing.costs.storages import saved_by_node
 from tracing.costs.totals import node_costs
 from tracing.graph.data import GraphData
+from tracing.views.units import metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,16 @@ class ModuleRow:
     backward_flops: int
     saved_bytes: int
     share: float
+
+    def figures(self) -> tuple[str, ...]:
+        """Parameters, forward, backward, saved and share as text."""
+        return (
+            f"{self.params:,}",
+            metric(self.forward_flops, "FLOP"),
+            metric(self.backward_flops, "FLOP"),
+            metric(self.saved_bytes, "B"),
+            f"{self.share:.1%}",
+        )
 
 
 def _prefixes(path: str) -> list[str]:

@@ -10,7 +10,7 @@ from tracing.costs.totals import node_costs, recomputed_flops
 from tracing.graph.data import GraphData
 from tracing.graph.specs import OpNode
 from tracing.views.modules import ModuleRow, module_rows
-from tracing.views.units import metric
+from tracing.views.units import by, metric
 
 _STYLE = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem;color:#222;background:#fff}
@@ -49,21 +49,13 @@ def _cells(values: tuple[str, ...], share: float) -> str:
 
 
 def _summary(row: ModuleRow, name: str) -> str:
-    values = (
-        name,
-        f"{row.params:,}",
-        metric(row.forward_flops, "FLOP"),
-        metric(row.backward_flops, "FLOP"),
-        metric(row.saved_bytes, "B"),
-        f"{row.share:.1%}",
-    )
     title = escape(f"{row.module or 'model'}: {row.calls} calls", quote=True)
-    return f'<summary title="{title}">{_cells(values, row.share)}</summary>'
+    return f'<summary title="{title}">{_cells((name, *row.figures()), row.share)}</summary>'
 
 
 def _operator(node: OpNode, cost: NodeCost, saved: int, total: int) -> str:
-    shapes = ", ".join("x".join(map(str, spec.shape)) for spec in node.input_specs)
-    out = "x".join(map(str, node.output.shape))
+    shapes = ", ".join(by(spec.shape) for spec in node.input_specs)
+    out = by(node.output.shape)
     title = (
         f"{node.target} in {node.module or 'model'}\n({shapes}) to {out} {node.output.dtype}\n"
         f"reads {metric(cost.forward_read_bytes, 'B')}, writes "
@@ -98,20 +90,12 @@ def summary_html(graph: GraphData, depth: int = 1) -> str:
     """A small table by module, for notebooks."""
     lines = []
     for row in module_rows(graph, depth):
-        name = row.module or "all"
-        values = (
-            f"{row.params:,}",
-            metric(row.forward_flops, "FLOP"),
-            metric(row.backward_flops, "FLOP"),
-            metric(row.saved_bytes, "B"),
-            f"{row.share:.1%}",
-        )
-        cells = "".join(f"<td>{escape(value)}</td>" for value in (name, *values))
+        values = (row.module or "all", *row.figures())
+        cells = "".join(f"<td>{escape(value)}</td>" for value in values)
         lines.append(f"<tr>{cells}</tr>")
     head = "".join(f"<th>{name}</th>" for name in ("module", *_HEAD[1:]))
-    model = escape(str(graph.meta.get("model", "model")))
     table = f"<table><tr>{head}</tr>{''.join(lines)}</table>"
-    return f"<b>{model}</b><br>{escape(_facts(graph))}{table}"
+    return f"<b>{escape(graph.name)}</b><br>{escape(_facts(graph))}{table}"
 
 
 def to_html(graph: GraphData) -> str:
@@ -122,20 +106,19 @@ def to_html(graph: GraphData) -> str:
     calls: dict[str, list[str]] = {}
     for node, cost, saved in zip(graph.nodes, costs, saved_by_node(graph), strict=True):
         calls.setdefault(node.module, []).append(_operator(node, cost, saved, total))
-    model = str(graph.meta.get("model", "model"))
     body, depth = [], -1
     for row in rows:
         body.append("</details>" * (depth - row.depth + 1))
         depth = row.depth
         opened = " open" if row.depth < 2 else ""
-        name = row.module.rpartition(".")[2] or model
+        name = row.module.rpartition(".")[2] or graph.name
         body.append(f"<details{opened}>{_summary(row, name)}")
         body += calls.get(row.module, [])
     body.append("</details>" * (depth + 1))
     head = "".join(f"<span>{name}</span>" for name in _HEAD)
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(model)}</title>'
-        f"<style>{_STYLE}</style><h1>{escape(model)}</h1><p>{escape(_facts(graph))}</p>"
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(graph.name)}</title>'
+        f"<style>{_STYLE}</style><h1>{escape(graph.name)}</h1><p>{escape(_facts(graph))}</p>"
         '<button id="open">open all</button><button id="close">close all</button>'
         '<button id="larger">zoom in</button><button id="smaller">zoom out</button>'
         '<input id="find" placeholder="find an operator" aria-label="find an operator">'

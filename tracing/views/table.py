@@ -11,22 +11,10 @@ from tracing.views.units import metric
 def format_table(graph: GraphData, depth: int | None = 2) -> str:
     """The table by module as text, with totals and what the numbers mean."""
     head = ("module", "calls", "parameters", "forward", "backward", "saved", "share")
-    lines = [head]
+    lines: list[tuple[str, ...]] = [head]
     for row in module_rows(graph, depth):
-        name = "  " * row.depth + (
-            row.module.rpartition(".")[2] or graph.meta.get("model", "model")
-        )
-        lines.append(
-            (
-                name,
-                str(row.calls),
-                f"{row.params:,}",
-                metric(row.forward_flops, "FLOP"),
-                metric(row.backward_flops, "FLOP"),
-                metric(row.saved_bytes, "B"),
-                f"{row.share:.1%}",
-            )
-        )
+        name = "  " * row.depth + (row.module.rpartition(".")[2] or graph.name)
+        lines.append((name, str(row.calls), *row.figures()))
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [
         "  ".join(

@@ -1,6 +1,8 @@
-"""Numbers with a metric prefix."""
+"""Numbers and shapes as text."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
@@ -13,3 +15,8 @@ def metric(value: float, unit: str = "") -> str:
         power += 1
     digits = f"{value:.3g}" if power else f"{value:.0f}"
     return f"{digits} {_PREFIXES[power]}{unit}".rstrip()
+
+
+def by(shape: Iterable[int]) -> str:
+    """A shape, such as `3x224x224`."""
+    return "x".join(map(str, shape))
