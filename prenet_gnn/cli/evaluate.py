@@ -20,10 +20,10 @@ class FoldOptions:
 
     fold: Annotated[
         int | None,
-        typer.Option(min=0, max=4, help="Train without this fold of the data and score on it."),
+        typer.Option(min=0, max=4, help="Fit what ships without this fold and score on it."),
     ] = None
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Training settings for --fold, as TOML.")
+        Path | None, typer.Option(metavar="FILE", help="TOML file for --fold; what ships if not.")
     ] = None
     changes: Changes = None
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0

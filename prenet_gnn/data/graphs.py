@@ -29,16 +29,6 @@ from prenet_gnn.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from tracing import OpGraph
 
-__all__ = [
-    "CacheReport",
-    "GraphKey",
-    "build_cache",
-    "cache_measurements",
-    "graph_requests",
-    "load_error",
-    "load_graph",
-]
-
 
 @dataclass(slots=True)
 class CacheReport:
