@@ -1,5 +1,11 @@
 """Measures real iterations on this machine: single models, sweeps of layers and models.
 
+A `point` (one of a sweep's, `sweeps`) is built (`building`, with `models` that the zoo lacks,
+`materialize` and `loss`) and run (`runner`) on one of the machine's `devices`: its `timing`,
+`memory` and `facts` become a record. `sweep_run` goes through a sweep and `supervise` starts that
+again when it dies. What records are for: `calibrating` and `scoring` a predictor, `checking` one
+model; `graphs` traces what was measured. `device_entry` describes a device that nobody knows.
+
 Names are loaded on first use; reading records needs no torch.
 """
 

@@ -1,4 +1,7 @@
-"""Reports as one self-contained HTML file; needs the extra `report`."""
+"""Reports as one self-contained HTML file; needs the extra `report`.
+
+`page` lays a report out, `charts` draws its figures.
+"""
 
 from prenet_gnn.reporting.page import Report, page, write_report
 
