@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from prenet_gnn.common.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from prenet_gnn.catalogue.devices import Hardware, get_hardware, list_hardware
     from prenet_gnn.errors import (
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from prenet_gnn.predictor.predictor import Predictor
     from prenet_gnn.workload.workload import Workload
 
-__version__ = "0.1.0"
 
 _HOME = {
     "CheckpointError": "errors",

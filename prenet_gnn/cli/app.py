@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from prenet_gnn import __version__
+from prenet_gnn.common.version import VERSION
 
 # Command module under `prenet_gnn.cli`, and the module that has to be there for it to work.
 _COMMANDS = (
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"prenet-gnn {__version__}")
+        typer.echo(f"prenet-gnn {VERSION}")
         raise typer.Exit
 
 

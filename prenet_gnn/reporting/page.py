@@ -10,9 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn import __version__
 from prenet_gnn.common.files import write_whole
 from prenet_gnn.common.units import bytes_text, count_text, rate_text, time_text
+from prenet_gnn.common.version import VERSION
 from prenet_gnn.memory.peak import usable_bytes
 from prenet_gnn.reporting import charts
 
@@ -217,7 +217,7 @@ def _inputs(report: Report) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of everything that shapes the figures."""
-    found = {"prenet-gnn": __version__, "python": platform.python_version()}
+    found = {"prenet-gnn": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = version(name)
