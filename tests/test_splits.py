@@ -198,11 +198,9 @@ def test_architecture_names(library, model, name):
 
 def test_families_of_timm_come_from_its_modules():
     pytest.importorskip("timm")
-    assert families.family({"library": "timm", "model": "vit_base_patch16_224"}) == (
-        "vision_transformer"
-    )
+    assert families.family_of("timm", "vit_base_patch16_224") == "vision_transformer"
     for library in ("timm", "torchvision"):
-        assert families.family({"library": library, "model": "resnet50"}) == "resnet"
+        assert families.family_of(library, "resnet50") == "resnet"
     assert families.family_of("timm", "convnext_tiny_hnfd") == "convnext"
     with pytest.raises(DataError, match="no family"):
         families.family_of("timm", "no_such_net")

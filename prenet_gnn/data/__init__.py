@@ -20,7 +20,7 @@ _EXPORTS = {
     "build_cache": "graphs",
     "load_graph": "graphs",
     "cache_measurements": "graphs",
-    "family": "families",
+    "family_of": "families",
     "fetch_sources": "fetch",
     "Split": "splits",
 }

@@ -2,15 +2,13 @@
 
 A model of a training set must not come back in the test set under another library's name, another
 spelling or another framework version. `architecture` names a model independently of the library;
-`family` names the group (the timm source module) that an unseen-architecture split keeps together.
+`family_of` names the group (the timm source module) that a split by architecture keeps whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import pandas as pd
 
@@ -65,14 +63,9 @@ def architecture(library: str, model: str) -> str:
     return _TIMM_NAMES.get(name, name) if library in ("torchvision", "transformers") else name
 
 
-def family(row: Mapping[str, Any] | pd.Series) -> str:
-    """Group of a row (`library`, `model`) for the unseen-architecture split."""
-    return family_of(str(row["library"]), str(row["model"]))
-
-
 @cache
 def family_of(library: str, model: str) -> str:
-    """Group of a model: its timm module, or the group its name belongs to.
+    """Group of a model for unseen architectures: its timm module, or the group of its name.
 
     A model outside the known groups forms a group of its own.
 

@@ -112,28 +112,14 @@ def build_cache(
 
 
 def cache_measurements(
-    data_dir: str | Path | None = None,
-    folder: str | Path | None = None,
-    workers: int = 2,
-    limit_s: float | None = None,
-    *,
-    retry_failed: bool = False,
-    progress: bool = False,
+    data_dir: str | Path | None = None, workers: int = 2, *, progress: bool = False
 ) -> CacheReport:
     """Traces every model that the measured training rows need."""
     from prenet_gnn.data.tables import find_data_dir, read_measurements, training_rows
 
     where = find_data_dir(data_dir)
     keys = graph_requests(training_rows(read_measurements(where)))
-    return build_cache(
-        keys,
-        folder,
-        workers,
-        limit_s,
-        data_dir=where,
-        retry_failed=retry_failed,
-        progress=progress,
-    )
+    return build_cache(keys, workers=workers, data_dir=where, progress=progress)
 
 
 def load_graph(key: GraphKey, folder: str | Path | None = None) -> OpGraph:

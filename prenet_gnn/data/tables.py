@@ -76,18 +76,17 @@ def read_measurements(data_dir: str | Path) -> pd.DataFrame:
     return _normalise(_read(Path(data_dir), MEASUREMENT_FILES, MEASUREMENTS, phase_problems))
 
 
-def training_rows(frame: pd.DataFrame, *, with_input_pipeline: bool = False) -> pd.DataFrame:
+def training_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Keeps the rows that can teach the time of one model on one known device.
 
-    Left out: suspect rows, several devices, libraries without a traceable model, input pipelines
-    (unless asked for), devices outside the catalogue, precisions and optimizers that `Workload`
-    does not have.
+    Left out: suspect rows, several devices, libraries without a traceable model, input pipelines,
+    devices outside the catalogue, precisions and optimizers that `Workload` does not have.
     """
     keep = {
         "suspect": ~frame["suspect"],
         "several devices": frame["n_gpus"].isin((0, 1)),
         "library": frame["library"].isin(TRAINING_LIBRARIES),
-        "input pipeline": ~frame["has_input_pipeline"] | with_input_pipeline,
+        "input pipeline": ~frame["has_input_pipeline"],
         "precision": frame["precision"].isin(PRECISIONS),
         "optimizer": frame["optimizer"].isin(OPTIMIZERS),
         "unknown device": frame["device"] != "",
