@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
+import torch
 from torch import nn
 
 from tracing.errors import TraceError
 
 MAX_TEXT = 160
+# Where the names of files begin that hold PyTorch's code, ours, or code without a file.
+_NOT_THE_USERS = (
+    f"{Path(torch.__file__).parent}{os.sep}",
+    f"{Path(__file__).parents[1]}{os.sep}",
+    "<string>",
+    "<frozen",
+)
 # Errors of tracing that mean: the code asked for a value of a tensor that has none.
 _VALUE_ERRORS = (
     "GuardOnDataDependentSymNode",
@@ -57,7 +67,7 @@ def place(error: BaseException) -> str:
     found, trace = "", error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if not any(part in name for part in ("/torch/", "/tracing/", "<string>", "<frozen")):
+        if not name.startswith(_NOT_THE_USERS):
             found = f"{name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found

@@ -35,5 +35,5 @@ def write_graph(graph: GraphData, path: str | Path) -> None:
     path = Path(path)
     ending = next((e for e in sorted(WRITERS, reverse=True) if path.name.lower().endswith(e)), None)
     if ending is None:
-        raise TraceError(f"cannot tell the format of '{path.name}': end it in {', '.join(WRITERS)}")
+        raise TraceError(f"cannot tell the kind of '{path.name}': end it in {', '.join(WRITERS)}")
     write_atomic(path, WRITERS[ending](graph))
