@@ -1,5 +1,21 @@
 """Predicts how long a PyTorch model takes on an accelerator that is not at hand.
 
+The rooms, in the order in which data flows; each imports only those above it:
+
+* `common`: files, units and processes; nothing about models
+* `catalogue`: devices and their prices
+* `workload`: how a graph is run
+* `encoding`: a traced graph, a device and a workload as arrays
+* `network`: arrays to seconds
+* `memory`: bytes at the peak of an iteration
+* `predictor`: a graph to a prediction, calibrated or not; tables of them
+* `planning`: devices compared, whole runs planned
+* `reporting`: the HTML file about it
+* `data`: measured rows, their graphs, and how they are split
+* `training`, `evaluation`, `tuning`: fits networks, scores them, searches their settings
+* `measuring`: real runs on this machine, and what they are for
+* `cli`: the command `prenet`
+
 Names are loaded on first use, so `import prenet_gnn` costs no time and needs no torch.
 """
 
@@ -24,7 +40,6 @@ if TYPE_CHECKING:
     from prenet_gnn.predictor.prediction import Prediction
     from prenet_gnn.predictor.predictor import Predictor
     from prenet_gnn.workload.workload import Workload
-
 
 _HOME = {
     "CheckpointError": "errors",
