@@ -1,28 +1,23 @@
-"""Which commands there are; a command whose module is not installed is left out."""
+"""Which commands there are."""
 
-import importlib
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
+from prenet_gnn.cli import data
+from prenet_gnn.cli._grouped import grouped
+from prenet_gnn.cli.calibrate import calibrate
+from prenet_gnn.cli.check import check
+from prenet_gnn.cli.compare import compare
+from prenet_gnn.cli.evaluate import evaluate
+from prenet_gnn.cli.hardware import hardware
+from prenet_gnn.cli.measure import measure
+from prenet_gnn.cli.plan import plan
+from prenet_gnn.cli.predict import predict
+from prenet_gnn.cli.trace import trace
+from prenet_gnn.cli.train import train
+from prenet_gnn.cli.tune import tune
 from prenet_gnn.common.version import VERSION
-
-# Command module under `prenet_gnn.cli`, and the module that has to be there for it to work.
-_COMMANDS = (
-    ("trace", "tracing"),
-    ("predict", "prenet_gnn.predictor.predictor"),
-    ("compare", "prenet_gnn.planning"),
-    ("plan", "prenet_gnn.planning"),
-    ("hardware", "prenet_gnn.catalogue.devices"),
-    ("measure", "prenet_gnn.measuring"),
-    ("calibrate", "prenet_gnn.measuring.calibrating"),
-    ("check", "prenet_gnn.measuring.checking"),
-    ("train", "prenet_gnn.training.run"),
-    ("tune", "prenet_gnn.tuning"),
-    ("evaluate", "prenet_gnn.evaluation.evaluate"),
-    ("data", "prenet_gnn.data"),
-)
 
 app = typer.Typer(
     name="prenet",
@@ -56,13 +51,8 @@ def _root(
     pass
 
 
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-for _name, _needed in _COMMANDS:
-    if _is_there(_needed) and _is_there(f"prenet_gnn.cli.{_name}"):
-        importlib.import_module(f"prenet_gnn.cli.{_name}").register(app)
+for _command in (
+    trace, predict, compare, plan, hardware, measure, calibrate, check, train, tune, evaluate,
+):  # fmt: skip
+    app.command()(grouped(_command))
+app.add_typer(data.app, name="data", no_args_is_help=True)

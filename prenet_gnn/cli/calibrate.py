@@ -5,12 +5,7 @@ from typing import Annotated
 
 import typer
 
-from prenet_gnn.cli._options import PredictorOptions, grouped
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(calibrate))
+from prenet_gnn.cli._options import PredictorOptions
 
 
 def calibrate(

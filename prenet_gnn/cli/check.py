@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from prenet_gnn.cli._options import (
     MachineOptions,
     Model,
@@ -11,18 +9,12 @@ from prenet_gnn.cli._options import (
     RecordOptions,
     RunOptions,
     ShapeOptions,
-    grouped,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from prenet_gnn.measuring.checking import Check, Part
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(check))
 
 
 def check(

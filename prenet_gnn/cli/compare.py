@@ -17,7 +17,6 @@ from prenet_gnn.cli._options import (
     ReportFile,
     RunOptions,
     ShapeOptions,
-    grouped,
     parse_prices,
 )
 
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
     from prenet_gnn.reporting import Report
     from prenet_gnn.workload.workload import Workload
     from tracing import OpGraph
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(compare))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,10 @@ from prenet_gnn.errors import DataError
 
 SHOWN_PROBLEMS = 20
 
-
-def register(app: typer.Typer) -> None:
-    """Adds the group of commands."""
-    group = typer.Typer(help="Fetches or checks the measured data.")
-    group.command()(fetch)
-    group.command()(check)
-    group.command()(cache)
-    app.add_typer(group, name="data", no_args_is_help=True)
+app = typer.Typer(help="Fetches or checks the measured data.")
 
 
+@app.command()
 def fetch(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to put the files.")],
 ) -> None:
@@ -29,6 +23,7 @@ def fetch(
     fetch_sources(folder)
 
 
+@app.command()
 def check(data: Data = None) -> None:
     """Checks the tables of a data folder row by row."""
     from prenet_gnn.data import check_tables, find_data_dir
@@ -44,6 +39,7 @@ def check(data: Data = None) -> None:
     print(f"{folder}: no problems")
 
 
+@app.command()
 def cache(
     data: Data = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes that trace.")] = 2,

@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from prenet_gnn.cli._options import Changes, Data, Json, PredictorOptions, grouped
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(evaluate))
+from prenet_gnn.cli._options import Changes, Data, Json, PredictorOptions
 
 
 @dataclass(frozen=True, slots=True)

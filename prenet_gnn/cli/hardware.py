@@ -5,15 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prenet_gnn.cli._options import Json, Output, grouped
+from prenet_gnn.cli._options import Json, Output
 
 if TYPE_CHECKING:
     from prenet_gnn.catalogue.devices import Hardware
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(hardware))
 
 
 def hardware(

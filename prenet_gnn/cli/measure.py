@@ -11,16 +11,10 @@ from prenet_gnn.cli._options import (
     RecordOptions,
     RunOptions,
     ShapeOptions,
-    grouped,
 )
 
 if TYPE_CHECKING:
     from prenet_gnn.measuring import MeasuredRecord
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(measure))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from prenet_gnn.cli._options import (
     Prices,
     ReportFile,
     ShapeOptions,
-    grouped,
     parse_prices,
 )
 from prenet_gnn.common.units import SECONDS_PER_HOUR
@@ -29,11 +28,6 @@ if TYPE_CHECKING:
     from tracing import OpGraph
 
 SHOWN_TRADE_OFFS = 8
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(plan))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from prenet_gnn.cli._options import (
     ReportFile,
     RunOptions,
     ShapeOptions,
-    grouped,
 )
 from prenet_gnn.workload.workload import Workload
 
@@ -29,11 +28,6 @@ if TYPE_CHECKING:
     from tracing import OpGraph
 
 SHOWN_MODULES = 5
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(predict))
 
 
 @dataclass(frozen=True, slots=True)

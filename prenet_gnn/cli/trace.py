@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prenet_gnn.cli._options import Json, Model, ShapeOptions, grouped
+from prenet_gnn.cli._options import Json, Model, ShapeOptions
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, MODES, Workload
 
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from tracing import OpGraph
 
 SHOWN_OPERATORS = 10
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(trace))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,7 @@ from typing import Annotated
 
 import typer
 
-from prenet_gnn.cli._options import Changes, Data, grouped
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(train))
+from prenet_gnn.cli._options import Changes, Data
 
 
 def train(

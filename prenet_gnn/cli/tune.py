@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from prenet_gnn.cli._options import Changes, Data, grouped
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(grouped(tune))
+from prenet_gnn.cli._options import Changes, Data
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
