@@ -10,6 +10,7 @@ import pytest
 from tracing import OpNode, Source, TensorSpec
 from tracing.costs.formulas import COSTS
 from tracing.costs.node import node_cost
+from tracing.costs.traffic import Traffic, traffic
 from tracing.costs.vocab import KINDS, OP_KIND, kind_of
 
 Shape = tuple[int, ...]
@@ -195,3 +196,29 @@ def test_in_place_operators_of_python_are_known() -> None:
     node = OpNode(0, "and", "aten.__iand__.Tensor", "binary", "", (), (), ())
     assert node.inplace and not replace(node, target="aten.__and__.Tensor").inplace
     assert replace(node, target="aten.add_.Tensor").inplace
+
+
+def test_traffic_of_a_layer_by_hand() -> None:
+    # 8 rows x 64 in x 32 out
+    x, weight, out = 8 * 64, 32 * 64, 8 * 32
+    layer = op("linear", (8, 64), (32, 64), out=(8, 32))
+    assert traffic(layer) == Traffic(
+        4 * (x + weight), 4 * out, 4 * (out + x + weight), 4 * (x + weight)
+    )
+    half = traffic(layer, (2, 2), (2,))
+    assert (half.forward, half.backward) == (2 * (x + weight + out), 2 * (2 * (x + weight) + out))
+    # by kernel, the gradients of data and of weight each read the gradient of the output
+    assert traffic(layer, by_kernel=True).backward == 4 * (2 * (x + weight) + 2 * out)
+
+
+def test_a_tensor_that_is_passed_twice_is_read_twice_by_a_kernel() -> None:
+    once = op("binary", (8,), (8,), out=(8,), name="add", data=2)
+    twice = replace(once, sources=(once.sources[0],) * 2)
+    assert traffic(once).forward_read == 2 * traffic(twice).forward_read == 64
+    assert traffic(twice, by_kernel=True).forward_read == 64
+
+
+def test_a_view_moves_nothing_unless_it_copies() -> None:
+    view = op("view", (8, 2), out=(16,), name="reshape")
+    assert traffic(view) == Traffic()
+    assert traffic(replace(view, attrs={"copies": True})) == Traffic(64, 64, 64, 64)

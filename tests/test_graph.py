@@ -13,6 +13,10 @@ import torch
 from torch import nn
 
 from tracing import BATCH_MARKER, OpGraph, OpNode, Source, TensorSpec, TraceError, trace
+from tracing.graph.batch_size import rescale
+from tracing.graph.data import GraphData
+from tracing.graph.loss import with_loss
+from tracing.views.json import from_json, to_json
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +101,15 @@ def test_edges_point_backwards() -> None:
     with pytest.raises(TraceError, match="has index"):
         OpGraph((node(1),))
     assert len(OpGraph((node(0), node(1, (Source("node", 0),)))).edges) == 1
+
+
+def test_functions_of_a_graph_return_its_own_type(graph: OpGraph) -> None:
+    data = GraphData(graph.nodes, graph.parameters, graph.inputs, graph.outputs, 2)
+    data = data.replace(retrace=graph.retrace)
+    for made in (with_loss(data), rescale(data, 3), from_json(to_json(data), GraphData)):
+        assert type(made) is GraphData
+    for made in (with_loss(graph), graph.with_batch_size(3), OpGraph.from_json(graph.to_json())):
+        assert type(made) is OpGraph
 
 
 def test_nothing_can_be_changed(graph: OpGraph) -> None:

@@ -15,7 +15,7 @@ from experiments.shared.averages import grouped
 from prenet_gnn.data.families import families
 from prenet_gnn.data.splits import Split, transfer, without_device
 from prenet_gnn.errors import ConfigError
-from tracing.costs.vocab import KINDS
+from tracing.costs.vocab import CONVOLUTIONS, KINDS, PRODUCTS
 
 if TYPE_CHECKING:
     from prenet_gnn.encoding.encode import Encoded
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("torchvision-to-timm", "cnn-to-transformer")
 LEAVE_OUT = "leave-out-device"
-CONVOLUTIONS = ("conv", "conv_transpose")
 # Products of two activations: attention, as one operator or written out.
 MIXING = ("attention", "matmul")
-PRODUCTS = (*CONVOLUTIONS, *MIXING, "linear", "rnn")
 # A network is convolutional when products of activations take less than the first share of its
 # FLOPs, and a transformer when they take the second or more, and convolutions less than the third.
 NO_MIXING = 0.001

@@ -16,6 +16,7 @@ from experiments.shared.ledger import Row
 from experiments.tracing_tables.common import Study, counted
 from tracing import OpGraph, trace, zoo
 from tracing.capture.model_call import all_tensors
+from tracing.costs.vocab import CONVOLUTIONS
 
 _TORCHVISION = (
     "alexnet convnext_base convnext_large convnext_small convnext_tiny densenet121 densenet161 "
@@ -86,7 +87,7 @@ def groups_excess(graph: OpGraph) -> int:
     """What the counter bills too much: grouped weight gradients are not divided by the groups."""
     excess = 0
     for node, cost in zip(graph.nodes, graph.node_costs, strict=True):
-        if node.kind in ("conv", "conv_transpose"):
+        if node.kind in CONVOLUTIONS:
             groups = int(node.attrs.get("groups", 1) or 1)
             # a weight that is computed (standardised) needs its gradient as well
             needed = node.differentiable and node.needs_grad[1]

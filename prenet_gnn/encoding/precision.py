@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracing.costs.vocab import PRODUCTS
+
 if TYPE_CHECKING:
     from tracing import OpNode, ParamSpec, TensorSpec
 
 HALF = 2
 SINGLE = 4
 FULL_BYTES = {"fp32": 4, "tf32": 4, "fp64": 8, "fp16": 2, "bf16": 2}
-AUTOCAST_HALF_KINDS = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention", "rnn"})
 AUTOCAST_SINGLE_KINDS = frozenset({"layer_norm", "group_norm", "softmax", "loss"})
 AUTOCAST_SINGLE_OPS = frozenset(
     "acos asin cosh cosine_similarity cdist cumprod cumsum dist erfinv exp expm1 log log10 log1p "
@@ -109,7 +110,7 @@ def _autocast(node: OpNode, stored: list[tuple[int, ...]], cast_params: set[str]
         wanted = 0
     elif node.autocast == "single":
         wanted = SINGLE
-    elif node.kind in AUTOCAST_HALF_KINDS:
+    elif node.kind in PRODUCTS:
         wanted = HALF
     elif node.kind in AUTOCAST_SINGLE_KINDS or node.op in AUTOCAST_SINGLE_OPS:
         wanted = SINGLE
