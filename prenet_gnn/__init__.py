@@ -21,9 +21,9 @@ Names are loaded on first use, so `import prenet_gnn` costs no time and needs no
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from prenet_gnn.common.lazy import lazy
 from prenet_gnn.common.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -76,16 +76,4 @@ __all__ = [
     "plan",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Loads a public name from the module that defines it."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'prenet_gnn' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"prenet_gnn.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Lists the public names, loaded or not."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(globals(), _HOME)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from prenet_gnn.common.lazy import lazy
 
 # Names are loaded on first use: pandas takes a third of a second to import.
-_EXPORTS = {
-    "find_data_dir": "tables",
-    "read_measurements": "tables",
-    "read_operators": "tables",
-    "read_memory": "tables",
-    "training_rows": "tables",
-    "RowProblem": "reading",
-    "check_tables": "checks",
-    "GraphKey": "keys",
-    "CacheReport": "graphs",
-    "graph_requests": "keys",
-    "build_cache": "graphs",
-    "load_graph": "graphs",
-    "cache_measurements": "graphs",
-    "family_of": "families",
-    "fetch_sources": "fetch",
-    "Split": "splits",
+_HOME = {
+    "find_data_dir": "data.tables",
+    "read_measurements": "data.tables",
+    "read_operators": "data.tables",
+    "read_memory": "data.tables",
+    "training_rows": "data.tables",
+    "RowProblem": "data.reading",
+    "check_tables": "data.checks",
+    "GraphKey": "data.keys",
+    "CacheReport": "data.graphs",
+    "graph_requests": "data.keys",
+    "build_cache": "data.graphs",
+    "load_graph": "data.graphs",
+    "cache_measurements": "data.graphs",
+    "family_of": "data.families",
+    "fetch_sources": "data.fetch",
+    "Split": "data.splits",
 }
 
-__all__ = sorted(_EXPORTS)
+__all__ = sorted(_HOME)
 
-
-def __getattr__(name: str) -> Any:
-    """Imports the module that defines a public name when the name is first used."""
-    if name not in _EXPORTS:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+__getattr__, __dir__ = lazy(globals(), _HOME)

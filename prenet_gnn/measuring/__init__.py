@@ -11,8 +11,9 @@ Names are loaded on first use; reading records needs no torch.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from prenet_gnn.common.lazy import lazy
 
 if TYPE_CHECKING:
     from prenet_gnn.data.record_file import append_record, check_target, read_records
@@ -62,16 +63,4 @@ __all__ = [
     "supervised_sweep",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Loads a public name from the module that defines it."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'prenet_gnn.measuring' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"prenet_gnn.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Lists the public names, loaded or not."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(globals(), _HOME)

@@ -37,13 +37,11 @@ def devices_by_time(rows: Sequence[DeviceRow]) -> Any:
     bars = go.Bar(
         y=[escape(row.hardware) for row in shown],
         x=[row.seconds for row in shown],
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [row.high_s - row.seconds for row in shown],
-            "arrayminus": [row.seconds - row.low_s for row in shown],
-            "thickness": 1,
-        },
+        error_x=_interval(
+            [row.seconds for row in shown],
+            [row.low_s for row in shown],
+            [row.high_s for row in shown],
+        ),
         orientation="h",
         marker_color=[_ORANGE if row.pareto else _BLUE for row in shown],
         customdata=[_device_text(row) for row in shown],
@@ -169,7 +167,7 @@ def memory_over_time(moments: Sequence[MemoryMoment], limit_bytes: float) -> Any
     step = max(1, -(-len(moments) // CURVE_POINTS))
     # The highest moment of every stretch, so that thinning never hides a peak
     kept = [
-        max(range(start, min(start + step, len(moments))), key=lambda i: _sum(moments[i]))
+        max(range(start, min(start + step, len(moments))), key=lambda i: moments[i].allocated_bytes)
         for start in range(0, len(moments), step)
     ]
     figure = go.Figure()
@@ -189,7 +187,7 @@ def memory_over_time(moments: Sequence[MemoryMoment], limit_bytes: float) -> Any
                 hovertemplate="%{customdata}<extra>" + name + "</extra>",
             )
         )
-    peak = max((_sum(moments[i]) for i in kept), default=0)
+    peak = max((moments[i].allocated_bytes for i in kept), default=0)
     if limit_bytes < 4 * peak:
         figure.add_hline(
             y=limit_bytes / 2**30, line_dash="dash", annotation_text="memory that programs can use"
@@ -204,16 +202,6 @@ def trade_off(options: Sequence[Option]) -> Any:
     hours = [option.total_s / SECONDS_PER_HOUR for option in options]
     costs = [option.cost_usd or 0.0 for option in options]
 
-    def bars(values: list[float], low: list[float], high: list[float]) -> dict[str, Any]:
-        return {
-            "type": "data",
-            "symmetric": False,
-            "array": [h - v for h, v in zip(high, values, strict=True)],
-            "arrayminus": [v - each for v, each in zip(values, low, strict=True)],
-            "thickness": 1,
-            "color": _GREY,
-        }
-
     line = go.Scatter(
         x=hours,
         y=costs,
@@ -222,15 +210,17 @@ def trade_off(options: Sequence[Option]) -> Any:
         textposition="top right",
         customdata=[f"{escape(o.hardware)}, batch {o.batch_size}, {o.settings}" for o in options],
         hovertemplate="%{customdata}<br>%{x:.3g} h, %{y:.2f} USD<extra></extra>",
-        error_x=bars(
+        error_x=_interval(
             hours,
             [option.total_low_s / SECONDS_PER_HOUR for option in options],
             [option.total_high_s / SECONDS_PER_HOUR for option in options],
+            color=_GREY,
         ),
-        error_y=bars(
+        error_y=_interval(
             costs,
             [option.cost_low_usd or 0.0 for option in options],
             [option.cost_high_usd or 0.0 for option in options],
+            color=_GREY,
         ),
         marker={"size": 9, "color": _ORANGE},
         line={"color": _BLUE, "shape": "hv"},
@@ -238,8 +228,18 @@ def trade_off(options: Sequence[Option]) -> Any:
     return _styled(go.Figure(line), "hours", "US dollars")
 
 
-def _sum(moment: MemoryMoment) -> int:
-    return sum(getattr(moment, field) for _, field, _ in _LAYERS)
+def _interval(
+    values: Sequence[float], low: Sequence[float], high: Sequence[float], **style: str
+) -> dict[str, Any]:
+    """Error bars from a lower to an upper end."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [end - value for end, value in zip(high, values, strict=True)],
+        "arrayminus": [value - end for end, value in zip(low, values, strict=True)],
+        "thickness": 1,
+        **style,
+    }
 
 
 def _device_text(row: DeviceRow) -> str:
