@@ -6,6 +6,7 @@ chip of a device, and for the kind of a network the FLOPs of its graph.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def mix_of(encoded: Encoded) -> Mix:
     kind = encoded.numbers[:, : len(KINDS)].argmax(axis=1)
     flops = encoded.work[:, 0] * encoded.counts
 
-    def share(names: tuple[str, ...]) -> float:
+    def share(names: Iterable[str]) -> float:
         return float(flops[np.isin(kind, [KINDS.index(name) for name in names])].sum())
 
     total = max(share(PRODUCTS), 1.0)
