@@ -31,7 +31,7 @@ def stored_bytes(_: Source, spec: TensorSpec) -> int:
 def shares_memory(node: OpNode) -> bool:
     """Whether the outputs of a call are its first input's memory."""
     if node.kind == "view":
-        return not node.attrs.get("copies")
+        return node.is_view
     if node.kind == "dropout":
         return not dropout_active(node) or node.inplace
     return node.inplace

@@ -28,7 +28,7 @@ def layout(nodes: Sequence[OpNode], index: int, slot: int = 0) -> torch.Tensor:
     """A meta tensor with the strides of one output of a call."""
     chain: list[tuple[OpNode, int]] = []
     node = nodes[index]
-    while node.kind == "view" and node.op in VIEWS and not node.attrs.get("copies"):
+    while node.is_view and node.op in VIEWS:
         chain.append((node, slot))
         source = node.sources[0]
         if source.kind != "node":

@@ -48,7 +48,7 @@ def traffic(
             a product's output is read for the gradient of each operand. What fused attention keeps
             for itself is left out then, as it stays small.
     """
-    if node.kind == "view" and not node.attrs.get("copies"):
+    if node.is_view:
         return Traffic()
     inputs, outputs = _sizes(node.input_specs, item_in), _sizes(node.output_specs, item_out)
     read, written = _forward(node, inputs, sum(outputs), by_kernel)

@@ -15,8 +15,7 @@ def base_of(node: OpNode, bases: Sequence[int]) -> int:
         node: The call.
         bases: The same of all earlier calls.
     """
-    view = node.kind == "view" and not node.attrs.get("copies")
-    if (view or node.inplace) and node.sources and node.sources[0].kind == "node":
+    if (node.is_view or node.inplace) and node.sources and node.sources[0].kind == "node":
         return bases[node.sources[0].node]
     return node.index
 

@@ -149,6 +149,11 @@ class OpNode:
         return parts[1].endswith("_")
 
     @property
+    def is_view(self) -> bool:
+        """Whether it only looks at its input's memory; a few calls of kind `view` copy."""
+        return self.kind == "view" and not self.attrs.get("copies")
+
+    @property
     def output(self) -> TensorSpec:
         """The first output, or an empty tensor for a call without tensor output."""
         return self.output_specs[0] if self.output_specs else TensorSpec((0,))
