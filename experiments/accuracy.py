@@ -102,6 +102,7 @@ def groups(frame: pd.DataFrame, chosen: np.ndarray, log_ratio: np.ndarray, by: l
 def run(part: Part, config: Path, seed: int, changes: list[str], out: Path) -> Result:
     """Fits and scores one part; the network stays in the folder `out`."""
     from prenet_gnn.training.config import load_config
+    from prenet_gnn.training.fit import Watch
     from prenet_gnn.training.parallel import is_first
     from prenet_gnn.training.prepare import prepare_rows
     from prenet_gnn.training.run import fit_ensemble
@@ -109,13 +110,8 @@ def run(part: Part, config: Path, seed: int, changes: list[str], out: Path) -> R
     settings = load_config(config, changes, seed)
     rows = prepare_rows(None)
     split = part.of(rows)
-    fitted = fit_ensemble(
-        rows,
-        split,
-        replace(settings, members=1),
-        folder=out,
-        report=lambda epoch, figures: print(epoch, figures, flush=True),
-    )
+    watch = Watch(out, lambda epoch, figures: print(epoch, figures, flush=True))
+    fitted = fit_ensemble(rows, split, replace(settings, members=1), watch=watch)
     predicted = {kind: fitted.predict(chosen) for kind, chosen in split.test.items()}
     result = {
         **part.facts,

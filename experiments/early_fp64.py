@@ -31,14 +31,15 @@ FEWEST = 15
 
 def terms(encoded: Encoded, limit: int) -> np.ndarray:
     """`(5,)`: TFLOP of convolutions below and from the limit on, of the rest; TB; M kernels."""
-    from prenet_gnn.encoding.fields import KINDS, NUMBERS, size_log
+    from prenet_gnn.encoding.fields import size_log
 
-    conv = encoded.numbers[:, KINDS.index("conv")] > 0
-    columns = encoded.numbers[:, len(KINDS) + NUMBERS.index("log_cols")]
-    many = conv & (columns > size_log(limit - 1) + 1e-4)
-    work = encoded.work * encoded.counts[:, None]
-    flops = [work[chosen, 0].sum() / 1e12 for chosen in (conv & ~many, many, ~conv)]
-    return np.array([*flops, work[:, 2].sum() / 1e12, work[:, 4].sum() / 1e6])
+    conv = encoded.number("kind_conv") > 0
+    many = conv & (encoded.number("log_cols") > size_log(limit - 1) + 1e-4)
+    flops, moved, kernels = (
+        encoded.pair(name)[:, 0] * encoded.counts for name in ("flops", "bytes", "kernels")
+    )
+    by_group = [flops[chosen].sum() / 1e12 for chosen in (conv & ~many, many, ~conv)]
+    return np.array([*by_group, moved.sum() / 1e12, kernels.sum() / 1e6])
 
 
 def error(matrix: np.ndarray, seconds: np.ndarray) -> float:
@@ -54,25 +55,24 @@ def limits(rows: Rows) -> pd.DataFrame:
         PreNetError: No row is of float64 inference on such a chip.
     """
     from prenet_gnn.catalogue.devices import get_hardware
-    from prenet_gnn.encoding.device import DEVICE, RUN, device_vector, run_vector
-    from prenet_gnn.network.latents import Latents
+    from prenet_gnn.catalogue.rates import rates_of
+    from prenet_gnn.encoding.fields import ERAS
 
-    early, since = DEVICE.index("early_fp64"), RUN.index("since_1_8")
     groups: dict[tuple[str, str], list[int]] = {}
     frame = rows.frame
     chosen = (frame["precision"] == "fp64") & (frame["mode"] == "infer")
     for place in chosen.to_numpy().nonzero()[0]:
         hardware = get_hardware(str(frame["gpu"].iat[place]))
-        if not device_vector(hardware, "fp64")[early]:
-            continue
-        if run_vector(rows.workloads[place], hardware)[since]:
+        version = rows.workloads[place].framework_version
+        is_early = version is None or version < ERAS[0]
+        if not is_early or not rates_of(hardware, "fp64").has_slow_early_fp64:
             continue
         groups.setdefault((hardware.name, str(frame["framework"].iat[place])), []).append(place)
     table = []
     for (name, framework), places in sorted(groups.items()):
         if len(places) < FEWEST:
             continue
-        encoded = [rows.sample(place, Latents()).encoded for place in places]
+        encoded = [rows.encoded(place) for place in places]
         seconds = rows.seconds[places]
         found = {
             limit: error(np.stack([terms(e, limit) for e in encoded]), seconds) for limit in LIMITS

@@ -49,12 +49,12 @@ CALLS = {"wide-depthwise": _wide, "large-depthwise": _large, "narrow-groups": _n
 
 def chosen_calls(encoded: Encoded, name: str) -> np.ndarray:
     """Which calls of a graph are of a kind of `CALLS`, `(U,)`."""
-    from prenet_gnn.encoding.fields import KINDS, NUMBERS
+    from prenet_gnn.encoding.fields import NUMBERS
 
     columns = {}
-    for place, column in enumerate(NUMBERS):
-        values = encoded.numbers[:, len(KINDS) + place].astype(float)
-        columns[column] = 2.0 ** (8.0 * values) - 1.0 if column.startswith("log_") else values
+    for field in NUMBERS:
+        values = encoded.number(field.name).astype(float)
+        columns[field.name] = 2.0 ** (8.0 * values) - 1.0 if field.transform == "size" else values
     return CALLS[name](columns)
 
 
@@ -81,7 +81,7 @@ def leftover(rows: Rows, places: np.ndarray, fitted: Fitted, name: str) -> pd.Da
             times = fitted.model.eval()(collate([sample]))
         weight = sample.encoded.counts[:, None] * phases
         own = float((times.node.numpy() * weight)[calls].sum())
-        flops = float((sample.encoded.work[:, :2] * weight)[calls].sum())
+        flops = float((sample.encoded.pair("flops") * weight)[calls].sum())
         measured, total = float(rows.seconds[place]), float(times.total[0])
         left = measured - (total - own)
         if left < LEAST_SHARE * measured:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from experiments.ensemble import mean_of
@@ -35,22 +34,17 @@ def predict(rows: Rows, seed: int, changes: tuple[str, ...], folder: Path) -> pd
     """Test rows with the prediction of a network that has seen NeuSight's training devices only."""
     from prenet_gnn.data.splits import neusight
     from prenet_gnn.data.tables import device_name
+    from prenet_gnn.network.paired import general_config
     from prenet_gnn.training.config import load_config
-    from prenet_gnn.training.fit import fit, predict_rows
+    from prenet_gnn.training.fit import Material, Watch, fit, predict_rows
 
     split = neusight(rows.frame)
     settings = load_config(None, list(changes), seed)
     devices = set(rows.frame["device"].iloc[split.train])
-    fitted = fit(
-        rows,
-        split.train,
-        np.zeros(0, dtype=np.int64),
-        settings.general(),
-        settings.train,
-        operators=operators_of(lambda gpu: device_name(gpu) in devices),
-        folder=folder / f"seed-{seed}",
-        report=lambda epoch, figures: print(epoch, figures, flush=True),
-    )
+    operators = operators_of(lambda gpu: device_name(gpu) in devices)
+    watch = Watch(folder / f"seed-{seed}", lambda epoch, figures: print(epoch, figures, flush=True))
+    material = Material(rows, split.train, operators=operators)
+    fitted = fit(material, general_config(settings.model), settings.train, watch=watch)
     (test,) = split.test.values()
     found = rows.frame.iloc[test].reset_index(drop=True)
     return found.assign(task=found["mode"], ours_s=predict_rows(fitted, rows, test))

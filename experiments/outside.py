@@ -75,9 +75,9 @@ def errors(folder: Path, limit: int | None = None) -> pd.DataFrame:
 def _of_fold(rows: Rows, run: Path, limit: int | None) -> pd.DataFrame:
     from experiments.shared.networks import load_networks
     from prenet_gnn.catalogue.devices import get_hardware
+    from prenet_gnn.catalogue.rates import number_format
     from prenet_gnn.data.splits import joint_fold
-    from prenet_gnn.encoding.device import format_of
-    from prenet_gnn.network.latents import device_key
+    from prenet_gnn.encoding.latents import device_key
     from prenet_gnn.predictor.outside import summary
     from prenet_gnn.predictor.predictor import POORLY_KNOWN_FORMATS
     from prenet_gnn.training.fit import predict_rows
@@ -94,7 +94,7 @@ def _of_fold(rows: Rows, run: Path, limit: int | None) -> pd.DataFrame:
             continue
         gpus = [str(rows.frame["gpu"].iat[i]) for i in chosen]
         formats = [
-            format_of(get_hardware(gpu), rows.workloads[i].precision)
+            number_format(get_hardware(gpu), rows.workloads[i].precision)
             for gpu, i in zip(gpus, chosen, strict=True)
         ]
         summaries = {rows.keys[i]: summary(rows.store.entries[rows.keys[i]]) for i in chosen}

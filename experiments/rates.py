@@ -55,15 +55,14 @@ def rates(rows: Rows, model: str, precision: str | None = None) -> pd.DataFrame:
 def _row(rows: Rows, place: int) -> dict[str, Any] | None:
     """Time and FLOPs of a row, and what its device could do; None without a known clock."""
     from prenet_gnn.catalogue.devices import get_hardware
-    from prenet_gnn.network.latents import Latents
 
     row = rows.frame.iloc[place]
     hardware = get_hardware(str(row["gpu"]))
     clock = hardware.boost_clock_hz or hardware.base_clock_hz
     if not clock or hardware.kind != "gpu":
         return None
-    encoded = rows.sample(place, Latents()).encoded
-    forward, backward = (encoded.work[:, :2] * encoded.counts[:, None]).sum(axis=0)
+    encoded = rows.encoded(place)
+    forward, backward = encoded.counts @ encoded.pair("flops")
     return {
         "device": hardware.name,
         **{key: row[key] for key in ("framework", "precision", "batch_size", "mode")},

@@ -15,6 +15,7 @@ from experiments.shared.results import read_result
 from experiments.writing.accuracy import intervals, load_results, merged
 from prenet_gnn.errors import CheckpointError
 from prenet_gnn.network.checkpoint import SHIPPED, Checkpoint, load_checkpoint, save_checkpoint
+from prenet_gnn.network.interval import Intervals
 
 LICENCES = {
     "timm": "huggingface/pytorch-image-models, Apache-2.0",
@@ -39,12 +40,12 @@ def joined(sources: Sequence[Path]) -> Checkpoint:
     """
     first, *others = [load_checkpoint(source) for source in sources]
     for other, source in zip(others, sources[1:], strict=True):
-        same = other.models[0].config == first.models[0].config and other.latents == first.latents
+        same = other.config == first.config and other.latents == first.latents
         if not same:
             raise CheckpointError(f"'{source}' does not go with '{sources[0]}'.")
     models = tuple(model for part in (first, *others) for model in part.models)
-    runs = [part.facts.get("run") for part in (first, *others)]
-    return replace(first, models=models, facts={**first.facts, "run": runs})
+    runs = [part.facts.run for part in (first, *others)]
+    return replace(first, models=models, facts=replace(first.facts, run=runs))
 
 
 def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
@@ -55,20 +56,20 @@ def ship(sources: Sequence[Path], target: Path = SHIPPED) -> None:
     """
     checkpoint = joined(sources)
     results = load_results()
-    facts = dict(checkpoint.facts)
-    facts["licences"] = {
-        name: LICENCES.get(name, "see the data's README")
-        for name in (*facts["sources"], *facts.get("operator_sources", {}))
-    }
-    facts["accuracy"] = {
+    facts = checkpoint.facts
+    sources = (*facts.sources, *facts.operator_sources)
+    licences = {name: LICENCES.get(name, "see the data's README") for name in sources}
+    accuracy = {
         "scores": merged(results),
         "folds": sorted({result["fold"] for result in results}),
         "seeds": sorted({result["seed"] for result in results}),
         "command": "python -m experiments.accuracy --fold N, then python -m experiments.tables",
     }
-    widths = intervals(results) or checkpoint.intervals
+    widths = intervals(results) or checkpoint.intervals.to_dict()
     widths = widths | read_result("outside").get("intervals", {})
-    save_checkpoint(replace(checkpoint, facts=facts, intervals=widths), target)
+    facts = replace(facts, licences=licences, accuracy=accuracy)
+    found = replace(checkpoint, facts=facts, intervals=Intervals.from_dict(widths))
+    save_checkpoint(found, target)
 
 
 @command(Option("sources", type=Path, nargs="+", help="folders that `prenet train` wrote"))

@@ -19,7 +19,7 @@ from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.training.encoding import EntryKey, Store
+from prenet_gnn.training.store import EntryKey, Store
 from tracing import trace
 
 CARDS = ("Tesla V100-PCIE-32GB", "Tesla V100-SXM2-16GB", "NVIDIA GeForce RTX 3090")

@@ -231,7 +231,7 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [
             ("train.epochs=1.5", "a whole number"),
             ("train.epochs=true", "a whole number"),
             ("train.optimizer=x", "Allowed: adamw, muon"),
-            ("model.hidden=-1", "at least 1"),
+            ("model.encoder.hidden=-1", "at least 1"),
             ("train=1", "a table of settings"),
             ("a.b.c=1", "unknown settings: a"),
         )

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from networks import small
 
 from experiments.shared.graphs import chain
-from prenet_gnn.network.config import ModelConfig
-from prenet_gnn.network.network import TimeGNN
 from prenet_gnn.training.optimizer import Muon
 from tracing.costs.node import node_cost
 
@@ -40,7 +39,7 @@ def test_saved_bytes_of_a_graph(benchmark: Any, length: int) -> None:
 @pytest.mark.benchmark(group="optimizer step over the matrices of a network")
 def test_muon_step(benchmark: Any, ours: bool) -> None:
     torch.set_num_threads(1)
-    network = TimeGNN(ModelConfig(hidden=64, head_hidden=64, layers=2))
+    network = small(hidden=64, head=64)
     matrices = [p for p in network.parameters() if p.dim() == 2 and min(p.shape) > 8]
     for matrix in matrices:
         matrix.grad = torch.randn_like(matrix)

@@ -4,41 +4,34 @@ import math
 
 import pytest
 import torch
+from networks import physics_of, sample, small
 from torch import nn
 
 from prenet_gnn.catalogue.devices import get_hardware
-from prenet_gnn.encoding.batch import Sample, collate
-from prenet_gnn.encoding.device import RUN, device_vector, run_vector
-from prenet_gnn.encoding.encode import encode
-from prenet_gnn.encoding.template import build_template
-from prenet_gnn.network.config import ModelConfig
-from prenet_gnn.network.limits import PASSES
-from prenet_gnn.network.network import TimeGNN
-from prenet_gnn.network.spread import spread
+from prenet_gnn.encoding.batch import collate
+from prenet_gnn.encoding.device import run_vector
+from prenet_gnn.encoding.fields import RUN
+from prenet_gnn.network.head import PASSES
+from prenet_gnn.network.physics.calls import Calls
 from prenet_gnn.workload.workload import Workload
 from tracing import trace
 from tracing.costs.vocab import KINDS
 
 
 def test_no_correction_takes_a_pass_over_memory_beyond_its_limit():
-    net = TimeGNN(ModelConfig(hidden=16, head_hidden=16, layers=1, device_hidden=8)).eval()
+    net = small(head=16, layers=1)
     layers = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU())
-    graph, device = trace(layers, (torch.zeros(4, 3, 8, 8),)), get_hardware("Tesla T4")
-    workload = Workload(precision="fp32")
-    encoded = encode(build_template(graph, "fp32", 2), graph.batch_size, "fp32")
-    vectors = device_vector(device, "fp32"), run_vector(workload, device)
-    data = collate([Sample(encoded, *vectors, workload)])
+    data = collate([sample(trace(layers, (torch.zeros(4, 3, 8, 8),)))])
+    calls = Calls(data)
     with torch.no_grad():
-        net.head[-1].bias.fill_(1e3)
-        seconds = net(data).node
-        calls = spread(data)
-        compute, memory, kernel = net._device_terms(calls)
+        net.head.after_run[-1].bias.fill_(1e3)
+        seconds, found = net(data).node, physics_of(net, data)
     names = [KINDS[i] for i in calls.kind]
     assert {"conv", "batch_norm", "activation"} <= set(names)
     passes = torch.tensor([name in PASSES for name in names])[:, None]
     largest = torch.where(passes, math.exp(1.2), math.exp(3.0))
-    expected = (compute + kernel) * math.exp(3.0) + memory * largest
-    working = calls.work[:, 4:6] > 0
+    expected = (found.arithmetic + found.launches) * math.exp(3.0) + found.traffic * largest
+    working = calls.kernels > 0
     assert seconds[working].numpy() == pytest.approx(expected[working].numpy(), rel=1e-4)
 
 
@@ -46,7 +39,7 @@ def test_no_correction_takes_a_pass_over_memory_beyond_its_limit():
 def test_autocast_is_half_precision_to_the_network(name):
     device = get_hardware(name)
     flags = {
-        p: run_vector(Workload(precision=p), device)[RUN.index("half")]
+        p: RUN.of(run_vector(Workload(precision=p), device), "half")
         for p in ("fp16", "bf16", "amp_fp16", "amp_bf16", "fp32")
     }
     assert flags == {"fp16": 1, "bf16": 1, "amp_fp16": 1, "amp_bf16": 1, "fp32": 0}
@@ -55,18 +48,14 @@ def test_autocast_is_half_precision_to_the_network(name):
 
 
 def test_newer_devices_sit_in_faster_machines_if_the_network_says_so():
-    net = TimeGNN(ModelConfig(hidden=16, head_hidden=16, layers=1, device_hidden=8)).eval()
-    graph, workload = trace(nn.Linear(4, 4), (torch.zeros(2, 4),)), Workload(precision="fp32")
-    encoded = encode(build_template(graph, "fp32", 2), graph.batch_size, "fp32")
+    net, graph = small(head=16, layers=1), trace(nn.Linear(4, 4), (torch.zeros(2, 4),))
 
     def host(name):
-        device = get_hardware(name)
-        vectors = device_vector(device, "fp32"), run_vector(workload, device)
         with torch.no_grad():
-            return float(net(collate([Sample(encoded, *vectors, workload)])).host)
+            return float(net(collate([sample(graph, hardware=name)])).host)
 
     old, new = "Tesla P100-PCIE-16GB", "NVIDIA GeForce RTX 4090"  # 2016, 2022
     assert host(old) == pytest.approx(host(new))
     with torch.no_grad():
-        net.host_year.fill_(-0.8)
+        net.host.year.fill_(-0.8)
     assert host(old) > 1.2 * host(new)

@@ -24,7 +24,7 @@ from prenet_gnn.errors import PreNetError
 from prenet_gnn.measuring import MeasuredRecord, append_record, read_records
 from prenet_gnn.network.checkpoint import load_checkpoint, save_checkpoint
 from prenet_gnn.predictor.calibration import Calibration
-from prenet_gnn.training.encoding import EntryKey, Store
+from prenet_gnn.training.store import EntryKey, Store
 from tracing import BATCH_MARKER, OpGraph, TraceError, trace
 from tracing.views.write import write_graph
 

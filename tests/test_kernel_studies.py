@@ -8,19 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from networks import small
 from test_training import made_up_rows
 from torch import nn
 
 from experiments.early_fp64 import LIMITS, limits, terms
 from experiments.leftover import chosen_calls, leftover
 from prenet_gnn.encoding.encode import encode
+from prenet_gnn.encoding.latents import Latents
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import PreNetError
-from prenet_gnn.network.config import ModelConfig
-from prenet_gnn.network.latents import Latents
-from prenet_gnn.network.network import TimeGNN
-from prenet_gnn.training.encoding import EntryKey
 from prenet_gnn.training.fit import Fitted
+from prenet_gnn.training.store import EntryKey
 from tracing import trace
 
 V100 = "Tesla V100-PCIE-32GB"
@@ -67,7 +66,7 @@ def test_what_others_leave_is_the_time_of_the_chosen_calls() -> None:
     encoded = encode(build_template(graph, "fp32"), 8, "fp32")
     key = EntryKey(rows.keys[0].graph, "fp32", 8)
     rows.store.entries[key] = encoded
-    model = TimeGNN(ModelConfig(hidden=16)).eval()
+    model = small()
     frame = rows.frame.iloc[:1].assign(model="one", mode="infer")
     workload = replace(rows.workloads[0], mode="infer", optimizer="none", timed="forward")
     one = replace(rows, frame=frame, keys=[key], workloads=[workload], seconds=np.array([1.0]))
@@ -75,7 +74,7 @@ def test_what_others_leave_is_the_time_of_the_chosen_calls() -> None:
     calls = chosen_calls(encoded, "wide-depthwise")
     assert calls.sum() == 1
     table = leftover(one, np.array([0]), fitted, "wide-depthwise").iloc[0]
-    flops = encoded.work[calls, 0].sum()
+    flops = encoded.pair("flops")[calls, 0].sum()
     assert table["share"] > 0.9
     assert table["TFLOP/s"] == pytest.approx(flops / table["share"] / 1e12)
     with pytest.raises(PreNetError, match="narrow-groups"):

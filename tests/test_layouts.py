@@ -3,21 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from test_model import sample
+from networks import physics_of, sample, small
 from torch import nn
 from torch.nn import functional
 
 from prenet_gnn import load_predictor
 from prenet_gnn.encoding.attention import unfused_attention
 from prenet_gnn.encoding.batch import collate
-from prenet_gnn.encoding.device import RUN
-from prenet_gnn.encoding.fields import NUMBERS, WIDTH
+from prenet_gnn.encoding.fields import DEVICE, RUN
 from prenet_gnn.encoding.layout import compiles_to_channels_last
 from prenet_gnn.encoding.template import build_template
-from prenet_gnn.network.config import ModelConfig
-from prenet_gnn.network.network import TimeGNN
-from prenet_gnn.network.spread import spread
-from prenet_gnn.network.wide import PER_CLOCK
+from prenet_gnn.network.physics.calls import Calls
+from prenet_gnn.network.physics.wide_depthwise import PER_CLOCK
 from tracing import trace
 
 CARD, CPU = "NVIDIA GeForce RTX 3090", "Intel Core i9-10940X"
@@ -77,23 +74,23 @@ def test_a_few_convolutions_among_many_calls_are_left_alone():
 def test_a_compiled_network_runs_in_the_layout_the_compiler_chose(run, last):
     made = sample(convolutions(WIDE), **run)
     data = collate([made, sample(convolutions(GROUPED), **run)])
-    assert data.run[0, RUN.index("channels_last")] == last
-    assert data.run[1, RUN.index("channels_last")] == float(run.get("channels_last", False))
-    assert made.run[RUN.index("channels_last")] == float(run.get("channels_last", False))
+    chosen = float(run.get("channels_last", False))
+    assert RUN.of(data.run, "channels_last").tolist() == [last, chosen]
+    assert RUN.of(made.run, "channels_last") == chosen
 
 
 def per_clock(kernel, framework="torch-2.4.0", hardware=CARD, **run):
     """FLOP per clock and multiprocessor of a depthwise convolution, forward and backward."""
     layer = nn.Conv2d(256, 256, kernel, groups=256, padding=kernel // 2)
     graph = convolutions(layer, mode="train", size=64)
-    data = spread(
-        collate([sample(graph, "amp_fp16", hardware, mode="train", framework=framework, **run)])
-    )
+    row = sample(graph, "amp_fp16", hardware, mode="train", framework=framework, **run)
+    data = collate([row])
     with torch.no_grad():
-        seconds = TimeGNN(ModelConfig(hidden=16)).eval()._device_terms(data)[0]
-    place = int(data.work[:, 0].argmax())
-    clock = data.device[0, 14].exp() / 8.0  # multiprocessors x clock
-    return (data.work[place, :2] / seconds[place] / clock).tolist()
+        seconds = physics_of(small(), data).arithmetic
+    flops = Calls(data).flops
+    place = int(flops[:, 0].argmax())
+    clock = DEVICE.of(data.device, "log_issue")[0].exp() / 8.0  # multiprocessors x clock
+    return (flops[place] / seconds[place] / clock).tolist()
 
 
 def test_depthwise_kernels_beyond_7_x_7_run_at_rates_of_their_own():
@@ -159,16 +156,14 @@ def test_time_of_split_attention_is_billed_to_the_call_it_comes_from():
 )
 def test_channels_that_fill_vectors_are_told(channels, column, set_):
     graph = convolutions(nn.Conv2d(3, channels, 3))
-    numbers = sample(graph).encoded.numbers
-    assert numbers[0, WIDTH - len(NUMBERS) + NUMBERS.index(column)] == set_
+    assert sample(graph).encoded.number(column)[0] == set_
 
 
 def test_tensors_with_more_elements_than_32_bits_count_are_told():
     graph = trace(nn.ReLU(), (torch.zeros(4, 3, 8, 8),), loss="none")
-    place = WIDTH - len(NUMBERS) + NUMBERS.index("beyond_32_bit")
     big = trace(nn.ReLU(), (torch.zeros(2**15, 2**8, 2**4, 2**4, device="meta"),), loss="none")
-    assert sample(graph).encoded.numbers[0, place] == 0
-    assert sample(big).encoded.numbers[0, place] == 1
+    beyond = [sample(each).encoded.number("beyond_32_bit")[0] for each in (graph, big)]
+    assert beyond == [0, 1]
     assert np.isfinite(sample(big).encoded.numbers).all()
 
 
@@ -181,13 +176,13 @@ class Casts(nn.Module):
 
 def test_compilers_convert_formats_on_the_way():
     graph = trace(Casts(), (torch.zeros(8, 64, 64),), loss="none")
-    share = WIDTH - len(NUMBERS) + NUMBERS.index("fused_share")
     encoded = sample(graph, "amp_fp16", CARD).encoded
-    _, softmax, product = encoded.work[:, 2] / (8 * 64 * 64)
+    share = encoded.number("fused_share")
+    _, softmax, product = encoded.pair("bytes")[:, 0] / (8 * 64 * 64)
     # bytes an element: converted from half (6), read and written in float32
     assert softmax == 6 + 8
-    assert encoded.numbers[1, share] == pytest.approx(8 / 14)  # what is left is 2 read, 4 written
+    assert share[1] == pytest.approx(8 / 14)  # what is left is 2 read, 4 written
     # softmax and the input are converted to half (6 each), read, and the result is written
     assert product == 12 + 6
-    assert encoded.numbers[2, share] == pytest.approx(6 / 18)  # softmax writes halves itself
-    assert not sample(graph, "fp16", CARD).encoded.numbers[:, share].any()
+    assert share[2] == pytest.approx(6 / 18)  # softmax writes halves itself
+    assert not sample(graph, "fp16", CARD).encoded.number("fused_share").any()

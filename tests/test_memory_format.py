@@ -153,8 +153,9 @@ def test_strided_inputs_are_known_as_a_real_run_has_them():
 def test_a_strided_linear_layer_is_billed_the_kernels_that_it_runs(shape, bias, precision):
     from torch.profiler import profile
 
+    from prenet_gnn.encoding.fields import WORK
     from prenet_gnn.encoding.precision import lower
-    from prenet_gnn.encoding.work import WORK, work_of
+    from prenet_gnn.encoding.work import work_of
 
     class Layer(nn.Module):
         def __init__(self):
@@ -178,8 +179,8 @@ def test_a_strided_linear_layer_is_billed_the_kernels_that_it_runs(shape, bias, 
     counts = {event.key: event.count for event in run.key_averages()}
     copies, adds = counts.get("aten::clone", 0), counts.get("aten::add_", 0)
     expected = 2.0 * item * (x.numel() * copies + node.output.numel * adds)
-    assert more[WORK.index("forward_bytes")] == expected
-    assert more[WORK.index("forward_kernels")] == copies + adds
+    assert WORK.of(more, "forward_bytes") == expected
+    assert WORK.of(more, "forward_kernels") == copies + adds
     assert (copies, adds) == (strided, strided and bias)
 
 

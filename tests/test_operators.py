@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 
 from prenet_gnn.errors import DataError
-from prenet_gnn.training.encoding import Store
-from prenet_gnn.training.operators import choose, operator_graph, operator_key, operator_rows
+from prenet_gnn.training.operators import choose, operator_graph, operator_key
+from prenet_gnn.training.rows import operator_rows
+from prenet_gnn.training.store import Store
 
 CASES = [
     ("linear", {"B": 2, "M": 3, "N": 5, "K": 7}, 2 * 2 * 3 * 5 * 7),

@@ -7,17 +7,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from networks import config
 from torch import nn
 
 from experiments import outside as study
 from prenet_gnn import Workload
+from prenet_gnn.encoding.latents import Latents
 from prenet_gnn.errors import CheckpointError
-from prenet_gnn.network.checkpoint import Checkpoint
-from prenet_gnn.network.config import ModelConfig
-from prenet_gnn.network.latents import Latents
-from prenet_gnn.network.network import TimeGNN
+from prenet_gnn.network.checkpoint import Checkpoint, Facts
+from prenet_gnn.network.interval import Intervals
+from prenet_gnn.network.latents import LatentSizes
+from prenet_gnn.network.network import build_single
+from prenet_gnn.predictor.derived import DerivedGraphs
 from prenet_gnn.predictor.outside import SHARES, Seen, seen_graphs, spread_out, summary, zone_of
-from prenet_gnn.predictor.predictor import Predictor, encoded_graph
+from prenet_gnn.predictor.predictor import Predictor
 from tracing import trace
 
 CARD = "NVIDIA GeForce RTX 3090"
@@ -54,17 +57,17 @@ def odd():
 
 @pytest.fixture(scope="module")
 def seen(graphs):
-    summaries = np.stack([summary(encoded_graph(g, "fp32")) for g in graphs[0]])
+    summaries = np.stack([summary(DerivedGraphs().encoded(g, "fp32")) for g in graphs[0]])
     return seen_graphs(summaries, [f"family-{i % 3}" for i in range(len(graphs[0]))])
 
 
 def predictor(seen, timed=(f"{CARD}|fp32", f"{CARD}|fp64", f"{CARD}|half_matrix")):
-    facts = {"timed": list(timed)}
-    if seen is not None:
-        facts["seen_graphs"] = json.loads(json.dumps(seen.to_dict()))
-    network = TimeGNN(ModelConfig(hidden=8, layers=1, device_latents=4)).eval()
-    latents = Latents(tuple(sorted(timed)))
-    return Predictor(Checkpoint((network,), latents, dict(INTERVALS), facts))
+    graphs = None if seen is None else json.loads(json.dumps(seen.to_dict()))
+    facts = Facts(timed=tuple(timed), seen_graphs=graphs)
+    settings, latents = config(hidden=8, layers=1), Latents(tuple(sorted(timed)))
+    network = build_single(settings, LatentSizes.of(latents)).eval()
+    intervals = Intervals.from_dict(INTERVALS)
+    return Predictor(Checkpoint((network,), settings, latents, intervals, facts))
 
 
 def half_width(prediction):
@@ -72,15 +75,15 @@ def half_width(prediction):
 
 
 def test_relatives_are_near_and_another_kind_of_network_is_far(graphs, odd, seen):
-    assert seen.distance(encoded_graph(graphs[1], "fp32")) < 1.0
-    assert seen.distance(encoded_graph(odd, "fp32")) > 2.0
-    assert all(seen.distance(encoded_graph(g, "fp32")) < 0.1 for g in graphs[0])
+    assert seen.distance(DerivedGraphs().encoded(graphs[1], "fp32")) < 1.0
+    assert seen.distance(DerivedGraphs().encoded(odd, "fp32")) > 2.0
+    assert all(seen.distance(DerivedGraphs().encoded(g, "fp32")) < 0.1 for g in graphs[0])
 
 
 def test_a_checkpoint_keeps_the_distances(graphs, odd, seen):
     again = Seen.from_dict(json.loads(json.dumps(seen.to_dict())))
     for graph in (graphs[1], odd):
-        encoded = encoded_graph(graph, "fp32")
+        encoded = DerivedGraphs().encoded(graph, "fp32")
         assert again.distance(encoded) == pytest.approx(seen.distance(encoded), rel=0.1, abs=0.15)
 
 
@@ -134,7 +137,8 @@ def test_weights_that_name_no_graphs_warn_of_none(odd):
 )
 def test_a_damaged_list_is_refused(seen, change):
     checkpoint = predictor(seen).checkpoint
-    facts = {**checkpoint.facts, "seen_graphs": {**checkpoint.facts["seen_graphs"], **change}}
+    seen_graphs = {**checkpoint.facts.seen_graphs, **change}
+    facts = replace(checkpoint.facts, seen_graphs=seen_graphs)
     with pytest.raises(CheckpointError, match="list of graphs is damaged"):
         Predictor(replace(checkpoint, facts=facts))
 

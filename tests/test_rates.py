@@ -27,7 +27,7 @@ def test_rates_are_flops_over_time_clock_and_multiprocessors() -> None:
     table = rates(both, "net_64_4").set_index("device")
     assert len(table) == 3
     work = rows.store.entries[rows.keys[3]]
-    flops = (work.work[:, :2] * work.counts[:, None]).sum(axis=0)
+    flops = work.counts @ work.pair("flops")
     t4 = table.loc["Tesla T4"]
     # 40 multiprocessors at 1.59 GHz (the catalogue)
     lanes = 40 * 1.59e9

@@ -16,13 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_training import EMPTY, SMALL, fit, made_up_rows
+from fits import fit_rows
+from networks import config
+from test_training import EMPTY, SMALL, made_up_rows
 
 from prenet_gnn.errors import CheckpointError
-from prenet_gnn.training.fit import TrainConfig
 from prenet_gnn.training.resume import DRAFT, STATE, keep
+from prenet_gnn.training.train_config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[1]
+WIDER = config(hidden=24, layers=1, dropout=0.0, operator_dropout=0.0)
 CONFIG = TrainConfig(epochs=4, rows_per_epoch=0, batch_size=6)
 EVERYTHING = np.arange(12)
 
@@ -44,7 +47,7 @@ def stopped(rows: Any, tmp_path: Path) -> Path:
             raise Stop
 
     with pytest.raises(Stop):
-        fit(rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=tmp_path, report=stop)
+        fit_rows(rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=tmp_path, report=stop)
     return tmp_path
 
 
@@ -55,8 +58,8 @@ def weights(fitted: Any) -> dict[str, torch.Tensor]:
 def test_a_stopped_run_ends_with_the_weights_of_one_that_was_not_stopped(
     rows: Any, stopped: Path
 ) -> None:
-    whole = weights(fit(rows, EVERYTHING, EMPTY, SMALL, CONFIG))
-    resumed = weights(fit(rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=stopped))
+    whole = weights(fit_rows(rows, EVERYTHING, EMPTY, SMALL, CONFIG))
+    resumed = weights(fit_rows(rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=stopped))
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
@@ -64,7 +67,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 from prenet_gnn.training import resume
-from test_resume import CONFIG, EMPTY, EVERYTHING, SMALL, fit, made_up_rows
+from test_resume import CONFIG, EMPTY, EVERYTHING, SMALL, fit_rows, made_up_rows
 
 folder = Path(sys.argv[1])
 
@@ -75,7 +78,7 @@ def report(epoch, figures):
         (folder / "ready").touch()
         time.sleep(600)
 
-fit(made_up_rows(), EVERYTHING, EMPTY, SMALL, CONFIG, folder=folder, report=report)
+fit_rows(made_up_rows(), EVERYTHING, EMPTY, SMALL, CONFIG, folder=folder, report=report)
 """
 
 
@@ -96,13 +99,13 @@ def test_kill_9_loses_no_finished_epoch(rows: Any, tmp_path: Path) -> None:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
     epochs: list[int] = []
-    resumed = fit(
+    resumed = fit_rows(
         rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=folder, report=lambda e, _: epochs.append(e)
     )
     assert epochs == [2, 3]
     assert [figures["epoch"] for figures in resumed.history] == [0, 1, 2, 3]
     assert [path.name for path in folder.glob("*.ckpt")] == [STATE]
-    whole = weights(fit(rows, EVERYTHING, EMPTY, SMALL, CONFIG))
+    whole = weights(fit_rows(rows, EVERYTHING, EMPTY, SMALL, CONFIG))
     assert all(torch.equal(whole[name], value) for name, value in weights(resumed).items())
 
 
@@ -119,11 +122,11 @@ def test_another_setting_does_not_go_on(
 ) -> None:
     before = (stopped / STATE).read_bytes()
     with pytest.raises(CheckpointError, match=named):
-        fit(rows, EVERYTHING, EMPTY, SMALL, replace(CONFIG, **change), folder=stopped)
+        fit_rows(rows, EVERYTHING, EMPTY, SMALL, replace(CONFIG, **change), folder=stopped)
     with pytest.raises(CheckpointError, match="another rows"):
-        fit(rows, EVERYTHING[:6], EMPTY, SMALL, CONFIG, folder=stopped)
-    with pytest.raises(CheckpointError, match="another hidden"):
-        fit(rows, EVERYTHING, EMPTY, replace(SMALL, hidden=24), CONFIG, folder=stopped)
+        fit_rows(rows, EVERYTHING[:6], EMPTY, SMALL, CONFIG, folder=stopped)
+    with pytest.raises(CheckpointError, match=r"another encoder\.hidden"):
+        fit_rows(rows, EVERYTHING, EMPTY, WIDER, CONFIG, folder=stopped)
     assert (stopped / STATE).read_bytes() == before
 
 
@@ -132,8 +135,10 @@ def test_a_state_of_an_earlier_version_is_taken_where_it_fits(rows: Any, stopped
     del kept["settings"]
     torch.save(kept, stopped / STATE)
     with pytest.raises(CheckpointError, match="another network"):
-        fit(rows, EVERYTHING, EMPTY, replace(SMALL, hidden=24), CONFIG, folder=stopped)
-    assert fit(rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=stopped).history[-1]["epoch"] == 3
+        fit_rows(rows, EVERYTHING, EMPTY, WIDER, CONFIG, folder=stopped)
+    assert (
+        fit_rows(rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=stopped).history[-1]["epoch"] == 3
+    )
 
 
 class Bomb:
@@ -163,7 +168,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_state_is_refused(rows: Any, stopped: Path, case: str) -> None:
     DAMAGE[case](stopped / STATE)
     with pytest.raises(CheckpointError, match="remove it") as caught:
-        fit(rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=stopped)
+        fit_rows(rows, EVERYTHING, EMPTY, SMALL, CONFIG, folder=stopped)
     assert "\n" not in str(caught.value)
     assert not (stopped / "exploded").exists()
 

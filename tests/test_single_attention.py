@@ -15,7 +15,7 @@ from prenet_gnn.encoding.attention import unfused_attention
 from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.precision import lower
 from prenet_gnn.encoding.template import build_template
-from prenet_gnn.training.encoding import Store, entry_key
+from prenet_gnn.training.store import Store, entry_key
 from prenet_gnn.workload.frameworks import computes_in_single, version_in
 from prenet_gnn.workload.workload import Workload
 from tracing import trace
@@ -80,10 +80,10 @@ def test_half_precision_moves_about_twice_the_bytes_since_2_5(precision):
         encode(build_template(graph, precision, single_attention=single), 3, precision)
         for single in (False, True)
     )
-    moved = [float((e.work[:, 2] * e.counts).sum()) for e in (before, since)]
+    moved = [float((e.counts @ e.pair("bytes"))[0]) for e in (before, since)]
     assert 1.5 < moved[1] / moved[0] < 4
     full = encode(build_template(graph, "fp32", single_attention=True), 3, "fp32")
-    assert float((full.work[:, 2] * full.counts).sum()) < moved[1] * 1.2
+    assert float((full.counts @ full.pair("bytes"))[0]) < moved[1] * 1.2
 
 
 def test_fused_attention_is_the_same_in_all_versions():

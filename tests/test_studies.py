@@ -156,11 +156,12 @@ def test_every_ablation_changes_something_that_exists():
 
 @pytest.mark.parametrize("name", GRAPH_CHANGES)
 def test_changes_of_graphs_leave_the_original_alone(name):
-    from prenet_gnn.encoding.fields import WIDTH
+    from prenet_gnn.encoding.fields import NODE
 
     rng = np.random.default_rng(0)
     encoded = Encoded(
-        rng.random((4, WIDTH)), np.arange(4), rng.random((4, 8)), np.array([1.0, 2.0, 3.0, 300.0]),
+        rng.random((4, NODE.width)), np.arange(4), rng.random((4, 8)),
+        np.array([1.0, 2.0, 3.0, 300.0]),
         np.array([[0, 1], [1, 2]]), rng.random((2, 3)), rng.random(6),
     )  # fmt: skip
     before = [array.copy() for array in _arrays(encoded)]

@@ -11,25 +11,28 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fits import fit_rows
+from networks import config
 from torch import nn
 
 from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.encoding.encode import encode
 from prenet_gnn.encoding.template import build_template
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.network.config import ModelConfig
 from prenet_gnn.training.config import load_config
-from prenet_gnn.training.encoding import EntryKey, Store
-from prenet_gnn.training.fit import Clusters, TrainConfig, fit, predict_rows
+from prenet_gnn.training.drawing import Clusters
+from prenet_gnn.training.fit import predict_rows
 from prenet_gnn.training.metrics import mape
 from prenet_gnn.training.optimizer import Muon
 from prenet_gnn.training.rows import load_rows
+from prenet_gnn.training.store import EntryKey, Store
+from prenet_gnn.training.train_config import TrainConfig
 from tracing import trace
 
 DEVICES = {"Tesla T4": 1.0, "NVIDIA GeForce RTX 3090": 0.4, "Tesla P100-PCIE-16GB": 1.5}
 EMPTY = np.zeros(0, dtype=np.int64)
 # nothing random in a step: processes hide other names than one process would
-SMALL = ModelConfig(hidden=16, layers=1, dropout=0.0, operator_dropout=0.0)
+SMALL = config(layers=1, dropout=0.0, operator_dropout=0.0)
 
 
 def net(width, depth):
@@ -91,14 +94,14 @@ def test_twelve_rows_are_memorised(rows):
         epochs=300, rows_per_epoch=0, batch_size=12, latent_dropout=0.0, learning_rate=0.01
     )
     everything = np.arange(len(rows))
-    fitted = fit(rows, everything, EMPTY, SMALL, config)
+    fitted = fit_rows(rows, everything, EMPTY, SMALL, config)
     assert mape(rows.seconds, predict_rows(fitted, rows, everything)) < 0.05
 
 
 def test_same_seed_same_weights_and_another_seed_others(rows):
     everything = np.arange(len(rows))
     runs = [
-        fit(rows, everything, EMPTY, SMALL, TrainConfig(epochs=2, rows_per_epoch=0, seed=seed))
+        fit_rows(rows, everything, EMPTY, SMALL, TrainConfig(epochs=2, rows_per_epoch=0, seed=seed))
         for seed in (1, 1, 2)
     ]
     first, second, third = (dict(run.model.state_dict()) for run in runs)
@@ -109,7 +112,7 @@ def test_same_seed_same_weights_and_another_seed_others(rows):
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(rows, tmp_path):
     everything = np.arange(len(rows))
     config = TrainConfig(epochs=4, rows_per_epoch=0, batch_size=6)
-    whole = fit(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "whole")
+    whole = fit_rows(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "whole")
 
     class Stop(Exception):
         pass
@@ -119,8 +122,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(rows, tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        fit(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "cut", report=stop)
-    resumed = fit(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "cut")
+        fit_rows(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "cut", report=stop)
+    resumed = fit_rows(rows, everything, EMPTY, SMALL, config, folder=tmp_path / "cut")
     assert [h["epoch"] for h in resumed.history] == [h["epoch"] for h in whole.history]
     assert np.isfinite(predict_rows(resumed, rows, everything)).all()
 
@@ -132,10 +135,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from test_training import EMPTY, SHARED, SMALL, fit, made_up_rows, save
+from test_training import EMPTY, SHARED, SMALL, fit_rows, made_up_rows, save
 
 rows, folder = made_up_rows(), Path(sys.argv[1])
-save(fit(rows, np.arange(12), EMPTY, SMALL, SHARED, operators=rows, folder=folder), folder)
+save(fit_rows(rows, np.arange(12), EMPTY, SMALL, SHARED, operators=rows, folder=folder), folder)
 """
 
 
@@ -152,7 +155,7 @@ def test_two_processes_learn_what_one_learns(rows, tmp_path):
     from prenet_gnn.training.parallel import processes
 
     assert processes() == 1
-    one = fit(rows, np.arange(len(rows)), EMPTY, SMALL, SHARED, operators=rows)
+    one = fit_rows(rows, np.arange(len(rows)), EMPTY, SMALL, SHARED, operators=rows)
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -205,9 +208,9 @@ def test_unknown_settings_are_refused(change):
 def test_settings_from_file_and_changes(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text("members = 3\n[train]\nepochs = 7\n")
-    config = load_config(path, ["train.batch_size=8", "model.hidden=24"], seed=5)
+    config = load_config(path, ["train.batch_size=8", "model.encoder.hidden=24"], seed=5)
     assert (config.members, config.train.epochs, config.train.seed) == (3, 7, 5)
-    assert (config.train.batch_size, config.model.hidden) == (8, 24)
+    assert (config.train.batch_size, config.model.encoder.hidden) == (8, 24)
 
 
 def test_muon_moves_matrices_as_the_one_of_pytorch_does():
@@ -259,14 +262,16 @@ def test_a_fit_with_companies_is_the_same_each_time(rows):
     config = TrainConfig(
         epochs=1, rows_per_epoch=12, batch_size=6, rows_per_graph=3, operators_per_step=0
     )
-    one, two = (fit(rows, np.arange(12), EMPTY, SMALL, config) for _ in range(2))
+    one, two = (fit_rows(rows, np.arange(12), EMPTY, SMALL, config) for _ in range(2))
     for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
         assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize(("more", "kept"), [(0, 12), (5e3, 12), (-8e3, 9), (1e6, 9), (np.nan, 12)])
 def test_rows_measured_on_another_network_are_left_out(rows, more, kept):
-    frame = rows.frame.assign(params=[rows.store.entries[key].totals[1] for key in rows.keys])
+    frame = rows.frame.assign(
+        params=[rows.encoded(i).total("trainable_numel") for i in range(len(rows))]
+    )
     frame.loc[3:5, "params"] += more  # the three rows of one network
     found = load_rows(frame, [key.graph for key in rows.keys], rows.store)
     assert len(found) == kept

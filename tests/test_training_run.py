@@ -25,12 +25,13 @@ from prenet_gnn.measuring import MeasuredRecord, append_record
 from prenet_gnn.network.checkpoint import load_checkpoint
 from prenet_gnn.training import prepare, run
 from prenet_gnn.training.config import RunConfig, load_config
-from prenet_gnn.training.encoding import base_key
 from prenet_gnn.training.fit import fit
+from prenet_gnn.training.store import base_key
 from tracing import trace
 
 QUICK = [
-    "train.epochs=1", "train.rows_per_epoch=0", "train.operators_per_step=4", "model.hidden=16",
+    "train.epochs=1", "train.rows_per_epoch=0", "train.operators_per_step=4",
+    "model.encoder.hidden=16",
     "known.epochs=1", "members=1",
 ]  # fmt: skip
 
@@ -59,10 +60,10 @@ def test_training_writes_weights_that_predict_and_a_second_start_repeats_nothing
     assert [shown.count(f"epoch 1: member {number}") for number in (1, 2)] == [2, 2]
     made = load_checkpoint(tmp_path / "w")
     assert len(made.models) == 2
-    assert made.facts["rows"] == 12
-    assert made.facts["sources"] == made.facts["operator_sources"] == {"made up": 12}
-    assert made.facts["run"]["train"]["seed"] == 3
-    assert made.facts["versions"]["torch"] == torch.__version__
+    assert made.facts.rows == 12
+    assert made.facts.sources == made.facts.operator_sources == {"made up": 12}
+    assert made.facts.run["train"]["seed"] == 3
+    assert made.facts.versions["torch"] == torch.__version__
     first, second = (dict(model.state_dict()) for model in made.models)
     assert not all(torch.equal(first[name], second[name]) for name in first)
     graph = trace(nn.Linear(4, 4), (torch.empty(2, 4),))
@@ -121,10 +122,10 @@ def fitted_by(words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[A
     """Settings, devices of operators, and whether it is a copy, of all that a command fits."""
     fits: list[tuple[Any, ...]] = []
 
-    def noted(rows: Any, train: Any, validation: Any, model: Any, config: Any, **more: Any) -> Any:
-        devices = sorted(set(more["operators"].frame["gpu"]))
+    def noted(material: Any, model: Any, config: Any, **more: Any) -> Any:
+        devices = sorted(set(material.operators.frame["gpu"]))
         fits.append((model, config, devices, more.get("start") is not None))
-        return fit(rows, train, validation, model, config, **more)
+        return fit(material, model, config, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "fit", noted)
@@ -149,7 +150,7 @@ def test_a_fold_is_fitted_as_what_ships(
 
 
 def test_the_shipped_weights_were_fitted_with_the_shipped_settings() -> None:
-    runs = load_checkpoint(None).facts["run"]
+    runs = load_checkpoint(None).facts.run
     shipped = load_config()
     assert len(runs) == shipped.members
     for number, facts in enumerate(runs):
@@ -193,7 +194,7 @@ def test_wrong_settings(tmp_path: Path, text: str, says: str) -> None:
 def test_sums_over_a_graph_as_a_baseline_takes_them(rows: Any) -> None:
     table = pooled_features(rows, range(12))
     encoded = rows.store.entries[rows.keys[0]]
-    assert table["flops_forward"][0] == pytest.approx(encoded.counts @ encoded.work[:, 0])
+    assert table["flops_forward"][0] == pytest.approx((encoded.counts @ encoded.pair("flops"))[0])
     assert table["calls"][0] == encoded.counts.sum()
     assert table["batch_size"].tolist() == [32.0] * 12
     products = [name for name in table if name.startswith("flops_") and "ward" not in name]

@@ -17,8 +17,8 @@ from prenet_gnn.encoding.encode import encode  # noqa: E402
 from prenet_gnn.encoding.template import build_template  # noqa: E402
 from prenet_gnn.errors import ConfigError, PreNetError  # noqa: E402
 from prenet_gnn.training.config import RunConfig, load_config  # noqa: E402
-from prenet_gnn.training.encoding import EntryKey, Store  # noqa: E402
 from prenet_gnn.training.rows import load_rows  # noqa: E402
+from prenet_gnn.training.store import EntryKey, Store  # noqa: E402
 from prenet_gnn.tuning import trials  # noqa: E402
 from prenet_gnn.tuning.objective import make_objective  # noqa: E402
 from prenet_gnn.tuning.proxy import PART, VALIDATED, read_proxy, write_proxy  # noqa: E402
@@ -70,17 +70,19 @@ def test_every_searched_setting_exists_and_every_draw_is_a_configuration():
         assert settings.keys() == SPACE.keys()
         config = RunConfig.from_dict(nested(settings)).to_dict()
         for name, value in settings.items():
-            table, _, key = name.partition(".")
-            assert config[table][key] == value
+            found = config
+            for part in name.split("."):
+                found = found[part]
+            assert found == value
 
 
 def test_settings_survive_the_way_through_toml(tmp_path):
     base = base_settings(None, ["members=3", "train.epochs=7"])
     path = tmp_path / "best.toml"
-    path.write_text(to_toml(nested({"train.learning_rate": 1e-3, "model.layers": 1}, base)))
+    path.write_text(to_toml(nested({"train.learning_rate": 1e-3, "model.encoder.layers": 1}, base)))
     config = load_config(path)
     assert (config.members, config.train.epochs) == (3, 7)
-    assert (config.train.learning_rate, config.model.layers) == (1e-3, 1)
+    assert (config.train.learning_rate, config.model.encoder.layers) == (1e-3, 1)
     assert tomllib.loads(to_toml({"a": 3e10, "b": 'x"y', "c": True, "d": 2.0}))["d"] == 2.0
 
 
@@ -154,7 +156,7 @@ def test_a_small_study_from_end_to_end(tmp_path):
     assert best.values[0] > 0
     found = load_config(tmp_path / BEST)
     assert found.train.epochs == 9
-    assert found.model.hidden == best.params["model.hidden"]
+    assert found.model.encoder.hidden == best.params["model.encoder.hidden"]
     assert len((tmp_path / TRIALS).read_text().splitlines()) == 3
     assert "plotly" in (tmp_path / REPORT).read_text().lower()
     with pytest.raises(ConfigError, match="another epochs"):

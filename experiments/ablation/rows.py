@@ -7,13 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from prenet_gnn.encoding.batch import Sample
-from prenet_gnn.encoding.device import DEVICE
 from prenet_gnn.encoding.encode import Encoded
-from prenet_gnn.encoding.fields import NUMBERS
-from prenet_gnn.network.latents import Latents
-from prenet_gnn.training.encoding import Store
+from prenet_gnn.encoding.fields import DEVICE, EDGE, NODE, WORK
+from prenet_gnn.encoding.latents import Latents
 from prenet_gnn.training.rows import Rows
-from tracing.costs.vocab import KINDS
+from prenet_gnn.training.store import Store
 
 # Calls of a graph that a mean instead of a sum is scaled to, so that times keep their order.
 MEAN_CALLS = 100.0
@@ -22,7 +20,7 @@ _RATES = ("log_peak", "log_sustained", "log_power", "log_bandwidth")
 # mid-range card, or zero for flags.
 _PLAIN = {
     "log_peak": 30.9, "log_sustained": 30.9, "log_power": 30.9, "log_bandwidth": 27.4,
-    "log_multiprocessors": 4.2, "log_l2": 15.6, "log_clock": 21.2, "log_pcie": 23.5, "log_tdp": 5.5,
+    "log_multiprocessors": 4.2, "log_l2": 15.6, "log_clock": 21.2, "log_pcie": 23.5,
 }  # fmt: skip
 
 
@@ -35,24 +33,25 @@ _FUSION = ("fused_reads", "fused_share")
 
 
 def _number(encoded: Encoded, *names: str) -> np.ndarray:
-    columns = [len(KINDS) + NUMBERS.index(name) for name in names]
     numbers = encoded.numbers.copy()
-    numbers[:, columns] = 0.0
+    numbers[:, [NODE.place(name) for name in names]] = 0.0
     return numbers
+
+
+def _without_work(encoded: Encoded, name: str) -> Encoded:
+    work = encoded.work.copy()
+    WORK.pair(work, name)[:] = 0.0
+    return replace(encoded, work=work, numbers=_number(encoded, "log_intensity"))
 
 
 def without_flops(encoded: Encoded) -> Encoded:
     """No arithmetic (CO): neither the roofline's compute term nor the intensity."""
-    work = encoded.work.copy()
-    work[:, :2] = 0.0
-    return replace(encoded, work=work, numbers=_number(encoded, "log_intensity"))
+    return _without_work(encoded, "flops")
 
 
 def without_memory(encoded: Encoded) -> Encoded:
     """No memory traffic (CM): neither the roofline's memory term nor the intensity."""
-    work = encoded.work.copy()
-    work[:, 2:4] = 0.0
-    return replace(encoded, work=work, numbers=_number(encoded, "log_intensity"))
+    return _without_work(encoded, "bytes")
 
 
 def without_edges(encoded: Encoded) -> Encoded:
@@ -63,7 +62,7 @@ def without_edges(encoded: Encoded) -> Encoded:
 def without_tensor_sizes(encoded: Encoded) -> Encoded:
     """Edges that do not know how large their tensors are."""
     edge_numbers = encoded.edge_numbers.copy()
-    edge_numbers[:, 2] = 0.0
+    edge_numbers[:, EDGE.place("log_size")] = 0.0
     return replace(encoded, edge_numbers=edge_numbers)
 
 
@@ -106,13 +105,13 @@ def plain_device(sample: Sample) -> Sample:
 
 def no_source(sample: Sample) -> Sample:
     """No latents of hosts and frameworks, which take up how the sources differ."""
-    return replace(sample, host_latent=0, framework_latent=0)
+    return replace(sample, latents=(sample.latents[0], 0, 0))
 
 
 def _with(device: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     changed = device.copy()
     for name in names:
-        changed[DEVICE.index(name)] = _PLAIN[name]
+        changed[DEVICE.place(name)] = _PLAIN[name]
     return changed
 
 

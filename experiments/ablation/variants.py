@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from prenet_gnn.network.physics.roofline import EFFECTS
+
 FULL = "full"
 
 
@@ -17,6 +19,11 @@ class Variant:
     operators: bool = False
 
 
+def _without(*effects: str) -> Variant:
+    """Without some effects of the physics."""
+    return Variant({"model.physics.effects": [name for name in EFFECTS if name not in effects]})
+
+
 VARIANTS: dict[str, Variant] = {
     FULL: Variant(),
     "without FLOPs (CO)": Variant(rows="flops"),
@@ -24,22 +31,21 @@ VARIANTS: dict[str, Variant] = {
     "without device rates (CT)": Variant(rows="rates"),
     "without edges": Variant(rows="edges"),
     "without tensor sizes on edges": Variant(rows="tensor sizes"),
-    "without message passing": Variant({"model.conv": "none"}),
+    "without message passing": Variant({"model.encoder.conv": "none"}),
     "one-hot device, no specifications": Variant({"train.latent_penalty": 0.0}, "device"),
-    "without roofline prior": Variant({"model.use_prior": False}),
-    "without host-bound term": Variant({"model.use_host": False}),
+    "without roofline prior": Variant({"model.physics.kind": "constant"}),
+    "without host-bound term": Variant({"model.host.kind": "none"}),
     "without source terms": Variant(rows="source"),
     "with operator rows": Variant(operators=True),
     "mean readout": Variant(rows="mean"),
-    "without partly filled waves": Variant({"model.use_fill": False}),
-    "without issue rate of memory traffic": Variant({"model.use_issue": False}),
-    "without rates for 1x1 and 3x3 convolutions": Variant({"model.use_conv_classes": False}),
+    "without partly filled waves": _without("part_waves", "cache"),
+    "without issue rate of memory traffic": _without("issue_rate"),
+    "without rates for 1x1 and 3x3 convolutions": _without("convolution_shapes"),
     "without tiles and image rows": Variant(rows="tiles"),
     "without fused kernels": Variant(rows="fusion"),
-    "without hidden operator names": Variant({"model.operator_dropout": 0.0}),
-    "with device-relative correction": Variant({"model.use_device_head": True}),
-    "layer: GraphSAGE": Variant({"model.conv": "sage"}),
-    "layer: GATv2": Variant({"model.conv": "gatv2"}),
-    "layer: GINE": Variant({"model.conv": "gine"}),
+    "without hidden operator names": Variant({"model.encoder.operator_dropout": 0.0}),
+    "layer: GraphSAGE": Variant({"model.encoder.conv": "sage"}),
+    "layer: GATv2": Variant({"model.encoder.conv": "gatv2"}),
+    "layer: GINE": Variant({"model.encoder.conv": "gine"}),
 }
 QUICK_VARIANTS = (FULL, "without message passing", "without FLOPs (CO)")

@@ -118,8 +118,7 @@ def _operator_seconds(sample: Any, node_s: np.ndarray) -> dict[str, float]:
     phases = sample.workload.phases
     timed = np.array([float("forward" in phases), float("backward" in phases)])
     seconds = (node_s @ timed) * sample.encoded.counts
-    kinds = sample.encoded.numbers[:, : len(KINDS)].argmax(axis=1)
     found: dict[str, float] = {}
-    for kind, part_s in zip(kinds, seconds, strict=True):
+    for kind, part_s in zip(sample.encoded.kinds, seconds, strict=True):
         found[KINDS[kind]] = found.get(KINDS[kind], 0.0) + float(part_s)
     return found

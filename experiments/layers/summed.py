@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from experiments.layers.tables import device_columns, operator_table
-from prenet_gnn.encoding.fields import NUMBERS
 from prenet_gnn.evaluation.baselines.pooling import columns_of
 from prenet_gnn.evaluation.baselines.regressors import make_regressor
 from tracing.costs.vocab import KINDS
@@ -77,24 +76,21 @@ def _is_shared(column: str) -> bool:
 
 def calls_of(encoded: Encoded, workload: Workload, hardware: Hardware, run: int) -> pd.DataFrame:
     """The calls of a graph with the columns of `experiments.layers.tables`."""
-    numbers, work = encoded.numbers, encoded.work
-    base = len(KINDS)
-    table = pd.DataFrame({"run": np.full(len(work), run)})
+    flops, moved = encoded.pair("flops"), encoded.pair("bytes")
+    table = pd.DataFrame({"run": np.full(len(flops), run)})
     for name in SIZES:
-        table[f"size_{name}"] = 2.0 ** (8.0 * numbers[:, base + NUMBERS.index(f"log_{name}")]) - 1
+        table[f"size_{name}"] = 2.0 ** (8.0 * encoded.number(f"log_{name}")) - 1
     specs = device_columns(hardware, workload.precision)
     for name, value in specs.items():
         table[name] = value
-    table["flops_forward"], table["bytes_total"] = work[:, 0], work[:, 2]
-    table["time_compute"] = work[:, 0] / specs["device_flops_per_s"]
-    table["time_memory"] = work[:, 2] / hardware.memory_bytes_per_s
+    table["flops_forward"], table["bytes_total"] = flops[:, 0], moved[:, 0]
+    table["time_compute"] = flops[:, 0] / specs["device_flops_per_s"]
+    table["time_memory"] = moved[:, 0] / hardware.memory_bytes_per_s
     table["time_roofline"] = np.maximum(table["time_compute"], table["time_memory"])
-    kinds = np.array(KINDS)[numbers[:, :base].argmax(axis=1)]
     family_of = {kind: family for family, kinds_ in KINDS_OF.items() for kind in kinds_}
-    table["family"] = [family_of.get(kind, OTHERS) for kind in kinds]
+    table["family"] = [family_of.get(KINDS[kind], OTHERS) for kind in encoded.kinds]
     back = float("backward" in workload.phases)
-    column = np.where(work[:, 0] > 0, 0, 2)
-    line = np.arange(len(work))
-    ratio = work[line, column + 1] / np.maximum(work[line, column], 1.0)
+    work = np.where(flops[:, :1] > 0, flops, moved)
+    ratio = work[:, 1] / np.maximum(work[:, 0], 1.0)
     table["passes"] = encoded.counts * (1.0 + back * ratio.clip(0.0, 4.0))
     return table

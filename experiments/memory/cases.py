@@ -21,7 +21,7 @@ from prenet_gnn.data.tables import find_data_dir, read_measurements
 from prenet_gnn.errors import PreNetError
 from prenet_gnn.memory.iteration import follow
 from prenet_gnn.memory.peak import ALLOWANCE, Allowance, estimate, usable_bytes
-from prenet_gnn.training.encoding import base_key
+from prenet_gnn.training.store import base_key
 from prenet_gnn.workload.workload import Workload
 from tracing import OpGraph, TraceError, zoo
 

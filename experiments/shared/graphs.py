@@ -32,7 +32,7 @@ def cached_graph(key: GraphKey) -> OpGraph:
     from prenet_gnn.data.graphs import load_graph
     from prenet_gnn.encoding.attention import eager_attention
     from prenet_gnn.encoding.template import as_training
-    from prenet_gnn.training.encoding import base_key
+    from prenet_gnn.training.store import base_key
     from tracing.graph.loss import with_loss
 
     base = base_key(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,7 @@ def load_networks(folder: Path, rows: Rows, fold: Split) -> list[Fitted]:
     if member_folder(folder, 0).is_dir() and not (folder / DESCRIPTION).is_file():
         return [_of_accuracy(folder, rows, fold)]
     checkpoint = load_checkpoint(folder)
-    seen = sorted(set(checkpoint.facts.get("devices", ())) & set(fold.devices))
+    seen = sorted(set(checkpoint.facts.devices) & set(fold.devices))
     if seen:
         raise CheckpointError(
             f"'{folder}' was fitted to rows of {', '.join(seen)}: name weights that were trained "
@@ -58,7 +57,8 @@ def _of_accuracy(folder: Path, rows: Rows, fold: Split) -> Fitted:
     """The state that `experiments.accuracy` keeps while it fits; its settings lie beside it."""
     import torch
 
-    from prenet_gnn.network.config import ModelConfig
+    from prenet_gnn.network.config import NetworkConfig
+    from prenet_gnn.network.latents import LatentSizes
     from prenet_gnn.network.paired import build_network
     from prenet_gnn.training.fit import Fitted
     from prenet_gnn.training.run import known_folder, member_folder
@@ -70,16 +70,11 @@ def _of_accuracy(folder: Path, rows: Rows, fold: Split) -> Fitted:
     if facts["config"]["train"].get("operators_per_step"):
         operators = without_chips(prepare_operators(None), fold.devices)
         latents = latents.with_devices(operators.latents(range(len(operators))).devices)
-    config = replace(
-        ModelConfig.from_dict(facts["config"]["model"]),
-        device_latents=len(latents.devices) + 1,
-        host_latents=len(latents.hosts) + 1,
-        framework_latents=len(latents.frameworks) + 1,
-    )
-    network = build_network(config)
+    config = NetworkConfig.from_dict(facts["config"]["model"])
+    network = build_network(config, LatentSizes.of(latents))
     member = member_folder(folder, 0)
     parts = {"": member}
-    if config.setting_latents:
+    if config.latents.settings:
         parts = {"general.": member, "known.": known_folder(member)}
     state: dict[str, Any] = {}
     for prefix, place in parts.items():

@@ -60,18 +60,14 @@ class Mix:
 
 def mix_of(encoded: Encoded) -> Mix:
     """What one graph consists of."""
-    from prenet_gnn.encoding.fields import NUMBERS
-
-    kind = encoded.numbers[:, : len(KINDS)].argmax(axis=1)
-    flops = encoded.work[:, 0] * encoded.counts
+    kind, flops = encoded.kinds, encoded.pair("flops")[:, 0] * encoded.counts
 
     def share(names: Iterable[str]) -> float:
         return float(flops[np.isin(kind, [KINDS.index(name) for name in names])].sum())
 
     total = max(share(PRODUCTS), 1.0)
-    kernel = encoded.numbers[:, len(KINDS) + NUMBERS.index("log_kernel")]
     # `log_kernel` of one position is log2(2) / 8
-    wide = (kind == KINDS.index("conv")) & (kernel > 0.13)
+    wide = (kind == KINDS.index("conv")) & (encoded.number("log_kernel") > 0.13)
     return Mix(
         share(CONVOLUTIONS) / total, share(MIXING) / total, float(encoded.counts[wide].sum())
     )

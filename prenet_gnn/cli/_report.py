@@ -25,6 +25,6 @@ def check_report(path: Path | None) -> None:
 
 def facts_of(predictor: TimePredictor) -> dict[str, Any]:
     """What a report says about the weights."""
-    facts = predictor.checkpoint.facts
+    facts = predictor.checkpoint.facts.to_dict()
     shown = {name: facts[name] for name in _SHOWN_FACTS if name in facts}
     return {**shown, "members": len(predictor.checkpoint.models)}

@@ -9,7 +9,10 @@ from typing import Any
 
 from prenet_gnn.errors import ConfigError
 
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_WORDS = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a text",
+    dict: "a table of settings",
+}  # fmt: skip
 # Lowest and highest number that is allowed, both included.
 Limits = Mapping[str, tuple[float, float]]
 
@@ -56,6 +59,8 @@ def _value(
     limits: tuple[float, float] | None,
     choices: Collection[str],
 ) -> Any:
+    if kind is tuple:
+        return _words(name, value, choices)
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
@@ -67,6 +72,14 @@ def _value(
         upper = "" if math.isinf(high) else f" and at most {high:g}"
         raise ConfigError(f"{name} must be at least {low:g}{upper}, not {value!r}.")
     return value
+
+
+def _words(name: str, value: Any, choices: Collection[str]) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(type(word) is str for word in value):
+        raise ConfigError(f"{name} must be a list of texts, not {value!r}.")
+    for word in value:
+        _value(name, word, str, None, choices)
+    return tuple(value)
 
 
 def _within(value: Any, low: float, high: float) -> bool:

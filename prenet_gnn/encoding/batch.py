@@ -1,93 +1,183 @@
-"""Joins encoded graphs and their workloads into one batch for the network."""
+"""Rows that ask for a time, and many of them joined as the tensors that the network takes."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
-from prenet_gnn.encoding.device import RUN
-from prenet_gnn.encoding.encode import TOTALS, Encoded
+from prenet_gnn.catalogue.rates import number_format
+from prenet_gnn.catalogue.spec import Hardware
+from prenet_gnn.encoding.device import device_vector, run_vector
+from prenet_gnn.encoding.encode import Encoded
+from prenet_gnn.encoding.fields import LATENTS, NUMBER_FORMATS, PHASES, RUN, STEP, TOTALS
+from prenet_gnn.encoding.latents import Latents
 from prenet_gnn.workload.frameworks import is_foreach
 from prenet_gnn.workload.optimizers import OPTIMIZERS
 from prenet_gnn.workload.workload import Workload
 
 # A foreach kernel takes this many tensors at a time (multi_tensor_apply's limit is near it).
 FOREACH_TENSORS = 30
-# Sources of operators timed alone: each adds its own launch and synchronisation to every time.
-FLOORS = (
-    "neusight", "vidur", "eleutherai-sizing", "deepbench", "mamf", "ml-performance-prediction",
-)  # fmt: skip
-COMPILED, IS_CPU = RUN.index("compiled"), RUN.index("is_cpu")
-CHANNELS_LAST, LAYOUT = RUN.index("channels_last"), TOTALS.index("compiles_to_channels_last")
-PHASE_INDEX = ("forward", "loss", "backward", "optimizer", "zero_grad", "h2d", "data_loading")
+# Bytes of an element of weights and gradients where it is not four.
+ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp64": 8}
 
 
 @dataclass(frozen=True)
 class Sample:
     """One row: an encoded graph, how it runs, where, and which latents it belongs to.
 
-    `device` and `run` are the vectors of `encoding.device`; latent indices are 0 for a device or
-    host that training has not seen. `floor` is 0 for an iteration, else the source that timed one
-    operator alone (position in `FLOORS`, from 1).
+    Attributes:
+        encoded: The graph.
+        device: `device.device_vector`.
+        number_format: Position in `fields.NUMBER_FORMATS`.
+        run: `device.run_vector`.
+        workload: How it is run.
+        latents: Rows of the latent tables in the order of `fields.LATENTS`; 0 for a device, host or
+            framework that training has not seen.
+        floor: 0 for an iteration, else the source that timed one operator alone (position in
+            `fields.FLOORS`, from 1).
     """
 
     encoded: Encoded
     device: np.ndarray
+    number_format: int
     run: np.ndarray
     workload: Workload
-    device_latent: int = 0
-    host_latent: int = 0
-    framework_latent: int = 0
+    latents: tuple[int, int, int] = (0, 0, 0)
     floor: int = 0
+
+
+def make_sample(
+    encoded: Encoded,
+    hardware: Hardware,
+    workload: Workload,
+    names: Latents | None = None,
+    floor: int = 0,
+) -> Sample:
+    """The row of a graph under a workload on a device.
+
+    Args:
+        encoded: The graph under the workload's precision.
+        hardware: The device.
+        workload: How it is run.
+        names: What the latent tables hold; None for no latents.
+        floor: See `Sample`.
+    """
+    kind = number_format(hardware, workload.precision)
+    return Sample(
+        encoded=encoded,
+        device=device_vector(hardware, workload.precision),
+        number_format=NUMBER_FORMATS.index(kind),
+        run=run_vector(workload, hardware),
+        workload=workload,
+        latents=names.of(hardware.name, kind, workload) if names is not None else (0, 0, 0),
+        floor=floor,
+    )
 
 
 @functools.cache
 def phases_vector(workload: Workload) -> np.ndarray:
-    """`(7,)` flags in the order of `PHASE_INDEX`: which phases are summed."""
+    """`(PHASES.width,)` flags: which phases are summed."""
     chosen = set(workload.phases)
-    return np.array([float(name in chosen) for name in PHASE_INDEX], dtype=np.float32)
+    return PHASES.row({name: name in chosen for name in PHASES.names}, dtype=np.float32)
 
 
 def step_vector(encoded: Encoded, workload: Workload) -> np.ndarray:
-    """`(5,)`: optimizer bytes and kernels, zero_grad bytes and kernels, bytes of the batch."""
-    tensors, numel = encoded.totals[0], encoded.totals[1]
+    """`(STEP.width,)`: what an optimizer step and what surrounds it moves and launches."""
+    tensors = TOTALS.of(encoded.totals, "trainable_tensors")
     foreach = is_foreach(workload.framework_version)
     optimizer = OPTIMIZERS[workload.optimizer]
+    numel = TOTALS.of(encoded.totals, "trainable_numel")
+    weights = numel * ITEM_BYTES.get(workload.precision, 4)
     groups = np.ceil(tensors / FOREACH_TENSORS) if foreach else tensors
-    item = {"fp16": 2, "bf16": 2, "fp64": 8}.get(workload.precision, 4)
-    moved = optimizer.passes * numel * item
     # Gradients are freed, not zeroed, where the optimizer is foreach
-    zero = 0.0 if foreach else 1.0
-    kernels = optimizer.kernels * groups
-    return np.array([moved, kernels, zero * numel * item, zero * tensors, encoded.totals[3]])
+    zeroed = 0.0 if foreach else 1.0
+    return STEP.row(
+        {
+            "optimizer_bytes": optimizer.passes * weights,
+            "optimizer_kernels": optimizer.kernels * groups,
+            "zero_grad_bytes": zeroed * weights,
+            "zero_grad_kernels": zeroed * tensors,
+            "input_bytes": TOTALS.of(encoded.totals, "input_bytes"),
+        }
+    )
 
 
-def _run(sample: Sample) -> np.ndarray:
+# What a tensor of a batch has a row for.
+CALL, EDGE, CALL_OF_ROW, ROW = ({"per": each} for each in ("call", "edge", "call of row", "row"))
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """N distinct calls with E edges, as G rows run them in M calls.
+
+    Rows of one graph share its calls. Columns are named in `encoding.fields`.
+
+    Shapes:
+        `numbers (N, NODE.width)`, `operator (N,)`, `work (N, WORK.width)`, `count (N,)`;
+        `edge_index (2, E)`, `edge_numbers (E, EDGE.width)`; `call (M,)`, which of the N each of the
+        M is, and `row (M,)`, which of the G it belongs to; `device (G, DEVICE.width)`,
+        `number_format (G,)`, `run (G, RUN.width)`, `phases (G, PHASES.width)`,
+        `step (G, STEP.width)`, `views (G,)`, `latents (G, LATENTS.width)`, `floor (G,)`.
+    """
+
+    numbers: Tensor = field(metadata=CALL)
+    operator: Tensor = field(metadata=CALL)
+    work: Tensor = field(metadata=CALL)
+    count: Tensor = field(metadata=CALL)
+    edge_index: Tensor = field(metadata=EDGE)
+    edge_numbers: Tensor = field(metadata=EDGE)
+    call: Tensor = field(metadata=CALL_OF_ROW)
+    row: Tensor = field(metadata=CALL_OF_ROW)
+    device: Tensor = field(metadata=ROW)
+    number_format: Tensor = field(metadata=ROW)
+    run: Tensor = field(metadata=ROW)
+    phases: Tensor = field(metadata=ROW)
+    step: Tensor = field(metadata=ROW)
+    views: Tensor = field(metadata=ROW)
+    latents: Tensor = field(metadata=ROW)
+    floor: Tensor = field(metadata=ROW)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, G."""
+        return len(self.device)
+
+    def only(self, rows: Tensor) -> GraphBatch:
+        """The batch with some of its rows; `rows (G,)` tells which. All distinct calls stay."""
+        kept = {"row": rows, "call of row": rows[self.row]}
+        values = {
+            each.name: getattr(self, each.name)[kept[each.metadata["per"]]]
+            for each in fields(self)
+            if each.metadata["per"] in kept
+        }
+        # rows are numbered anew
+        values["row"] = (torch.cumsum(rows.long(), dim=0) - 1)[values["row"]]
+        return replace(self, **values)
+
+    def without_latents(self, rows: Tensor) -> GraphBatch:
+        """The batch in which some rows, `rows (G,)`, see no latents."""
+        latents = torch.where(rows[:, None], torch.zeros_like(self.latents), self.latents)
+        return replace(self, latents=latents)
+
+
+def _layout(sample: Sample) -> np.ndarray:
     """How a graph is run, in the layout that a compiler chooses on a GPU."""
-    run = sample.run
-    if not run[COMPILED] or run[IS_CPU] or not sample.encoded.totals[LAYOUT]:
+    run, totals = sample.run, sample.encoded.totals
+    turns = RUN.of(run, "compiled") and not RUN.of(run, "is_cpu")
+    if not turns or not TOTALS.of(totals, "compiles_to_channels_last"):
         return run
     run = run.copy()
-    run[CHANNELS_LAST] = 1.0
+    run[RUN.place("channels_last")] = 1.0
     return run
 
 
-def collate(samples: Sequence[Sample]) -> Data:
-    """Joins samples; those with the same encoded graph share its calls.
-
-    Returns:
-        A `torch_geometric.data.Data`. Of the N calls of the distinct graphs: `x (N, WIDTH)`,
-        `operator (N,)`, `work (N, 8)`, `count (N,)`, `edge_index (2, E)`, `edge_attr (E, 3)`. Of
-        the G samples with M calls in all: `take (M,)`, the call each of them is, `batch (M,)`, the
-        sample it belongs to, and `device (G, 16)`, `run (G, 18)`, `phases (G, 7)`, `step (G, 5)`,
-        `views (G,)`, `latents (G, 3)`, `floor (G,)`.
-    """
+def collate(samples: Sequence[Sample]) -> GraphBatch:
+    """Joins samples; those with the same encoded graph share its calls."""
     place: dict[int, tuple[int, Encoded]] = {}
     for sample in samples:
         place.setdefault(id(sample.encoded), (len(place), sample.encoded))
@@ -98,27 +188,31 @@ def collate(samples: Sequence[Sample]) -> Data:
     which = np.array([place[id(s.encoded)][0] for s in samples])
     counts = sizes[which]
     offsets = np.cumsum(counts) - counts
-    take = np.arange(counts.sum()) + np.repeat(starts[which] - offsets, counts)
 
-    def graph(rows: list[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.stack(rows).astype(np.float32))
+    def rows(values: list[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.stack(values).astype(np.float32))
 
-    latents = [[s.device_latent, s.host_latent, s.framework_latent] for s in samples]
-    return Data(
-        x=torch.from_numpy(np.concatenate([g.numbers for g in graphs])),
-        operator=torch.from_numpy(np.concatenate([g.operators for g in graphs])),
-        work=torch.from_numpy(np.concatenate([g.work for g in graphs])).float(),
-        count=torch.from_numpy(np.concatenate([g.counts for g in graphs])).float(),
+    def joined(values: list[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.concatenate(values))
+
+    return GraphBatch(
+        numbers=joined([g.numbers for g in graphs]),
+        operator=joined([g.operators for g in graphs]),
+        work=joined([g.work for g in graphs]).float(),
+        count=joined([g.counts for g in graphs]).float(),
         edge_index=torch.from_numpy(np.concatenate(edges, axis=1)),
-        edge_attr=torch.from_numpy(np.concatenate([g.edge_numbers for g in graphs])),
-        take=torch.from_numpy(take),
-        batch=torch.from_numpy(np.repeat(np.arange(len(samples)), counts)),
-        device=graph([s.device for s in samples]),
-        run=graph([_run(s) for s in samples]),
-        phases=graph([phases_vector(s.workload) for s in samples]),
-        step=graph([step_vector(s.encoded, s.workload) for s in samples]),
-        views=torch.tensor([float(s.encoded.totals[4]) for s in samples]),
-        latents=torch.tensor(latents, dtype=torch.int64),
+        edge_numbers=joined([g.edge_numbers for g in graphs]),
+        call=torch.from_numpy(np.arange(counts.sum()) + np.repeat(starts[which] - offsets, counts)),
+        row=torch.from_numpy(np.repeat(np.arange(len(samples)), counts)),
+        device=rows([s.device for s in samples]),
+        number_format=torch.tensor([s.number_format for s in samples], dtype=torch.int64),
+        run=rows([_layout(s) for s in samples]),
+        phases=rows([phases_vector(s.workload) for s in samples]),
+        step=rows([step_vector(s.encoded, s.workload) for s in samples]),
+        views=torch.tensor([TOTALS.of(s.encoded.totals, "view_calls") for s in samples]).float(),
+        latents=torch.tensor([s.latents for s in samples], dtype=torch.int64),
         floor=torch.tensor([s.floor for s in samples], dtype=torch.int64),
-        num_nodes=int(sizes.sum()),
     )
+
+
+assert LATENTS.names == ("device", "host", "framework")  # the order of `Latents.of`

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prenet_gnn.encoding.fields import describe, operator_index
+from prenet_gnn.encoding.describe import describe, operator_index
+from prenet_gnn.encoding.fields import EDGE, NODE, TOTALS, WORK
 from prenet_gnn.encoding.fusion import fused_traffic
 from prenet_gnn.encoding.layout import compiles_to_channels_last
 from prenet_gnn.encoding.precision import parameter_bytes
 from prenet_gnn.encoding.template import Template
 from prenet_gnn.encoding.work import strided_extra, work_of
+from tracing.costs.vocab import KINDS
 from tracing.graph.batch_size import from_marker, map_node
 
 if TYPE_CHECKING:
@@ -21,20 +23,14 @@ if TYPE_CHECKING:
 
     from tracing import OpGraph
 
-# Totals of a graph that are no property of a single call.
-TOTALS = (
-    "trainable_tensors", "trainable_numel", "parameter_bytes", "input_bytes", "view_calls", "batch",
-    "compiles_to_channels_last",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Encoded:
     """A graph under one precision policy at one batch size.
 
     Shapes:
-        `numbers` `(U, WIDTH)`, `operators` `(U,)`, `work` `(U, 8)` (see `encoding.work`), `counts`
-        `(U,)`, `edges` `(2, E)`, `edge_numbers` `(E, 3)`, `totals` `(7,)`; U distinct calls.
+        `numbers (U, NODE.width)`, `operators (U,)`, `work (U, WORK.width)`, `counts (U,)`,
+        `edges (2, E)`, `edge_numbers (E, EDGE.width)`, `totals (TOTALS.width,)`; U distinct calls.
     """
 
     numbers: np.ndarray
@@ -44,6 +40,26 @@ class Encoded:
     edges: np.ndarray
     edge_numbers: np.ndarray
     totals: np.ndarray
+
+    @property
+    def kinds(self) -> np.ndarray:
+        """Position of every distinct call's kind in `tracing.costs.vocab.KINDS`, `(U,)`."""
+        found: np.ndarray = self.numbers[:, : len(KINDS)].argmax(axis=1)
+        return found
+
+    def number(self, name: str) -> np.ndarray:
+        """A column of `fields.NODE`, `(U,)`."""
+        found: np.ndarray = NODE.of(self.numbers, name)
+        return found
+
+    def pair(self, name: str) -> np.ndarray:
+        """Work of one distinct call, forward and backward: `flops`, `bytes`, ...; `(U, 2)`."""
+        found: np.ndarray = WORK.pair(self.work, name)
+        return found
+
+    def total(self, name: str) -> float:
+        """A column of `fields.TOTALS`."""
+        return float(TOTALS.of(self.totals, name))
 
 
 def scaler(graph: OpGraph, batch_size: int) -> Callable[[int], int] | None:
@@ -71,27 +87,33 @@ def encode(template: Template, batch_size: int, precision: str) -> Encoded:
     pairs = list(zip(nodes, template.lowered, strict=True))
     strided = [plain.strided for plain, _ in template.formats]
     each = [work_of(n, low, flag) for (n, low), flag in zip(pairs, strided, strict=True)]
-    work = np.stack(each) if each else np.zeros((0, 8))
+    work = np.stack(each) if each else np.zeros((0, WORK.width))
     numbers = [
         describe(
             n,
             low,
             lies,
-            w[0] + w[1],
-            w[2] + w[3],
-            fused_traffic(n, low, fusion, w[2], strided_extra(n, low)[0] if flag else 0.0),
+            WORK.pair(w, "flops").sum(),
+            WORK.pair(w, "bytes").sum(),
+            fused_traffic(
+                n,
+                low,
+                fusion,
+                WORK.of(w, "forward_bytes"),
+                strided_extra(n, low)[0] if flag else 0.0,
+            ),
         )
         for (n, low), lies, w, fusion, flag in zip(
             pairs, template.formats, work, template.fusion, strided, strict=True
         )
     ]
     sizes = np.array([_out_bytes(n.output.numel, low.item_out) for n, low in pairs])
-    edge_numbers = np.zeros((template.edges.shape[1], 3), dtype=np.float32)
+    edge_numbers = np.zeros((template.edges.shape[1], EDGE.width), dtype=np.float32)
     if edge_numbers.size:
-        edge_numbers[:, :2] = template.edge_weight
-        edge_numbers[:, 2] = np.log2(1.0 + sizes[template.edges[0]]) / 16.0
+        EDGE.span(edge_numbers, "into_consumer", "out_of_producer")[:] = template.edge_weight
+        edge_numbers[:, EDGE.place("log_size")] = np.log2(1.0 + sizes[template.edges[0]]) / 16.0
     return Encoded(
-        numbers=np.stack(numbers) if numbers else np.zeros((0, 0), dtype=np.float32),
+        numbers=np.stack(numbers) if numbers else np.zeros((0, NODE.width), dtype=np.float32),
         operators=np.array([operator_index(n) for n in nodes], dtype=np.int64),
         work=work,
         counts=template.counts,
@@ -116,15 +138,14 @@ def _totals(
         // max(spec.numel, 1)
         for spec in graph.inputs.values()
     )
-    return np.array(
-        [
-            len(trained),
-            sum(p.spec.numel for p in trained),
-            parameter_bytes(graph.parameters, precision),
-            inputs,
-            template.views,
-            batch_size,
-            compiles_to_channels_last(graph),
-        ],
-        dtype=np.float64,
+    return TOTALS.row(
+        {
+            "trainable_tensors": len(trained),
+            "trainable_numel": sum(p.spec.numel for p in trained),
+            "parameter_bytes": parameter_bytes(graph.parameters, precision),
+            "input_bytes": inputs,
+            "view_calls": template.views,
+            "batch": batch_size,
+            "compiles_to_channels_last": compiles_to_channels_last(graph),
+        }
     )

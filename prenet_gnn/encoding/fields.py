@@ -1,21 +1,79 @@
-"""The numbers that describe one call, each with its meaning; the order is the order of columns."""
+"""Every column of every array that the network takes: its name, unit, transform and origin, once.
+
+Arrays are read by name alone (`DEVICE.of(array, "log_clock")`); weights keep these names and are
+refused where they differ (`network.checkpoint`).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from tracing.costs.vocab import KINDS
 
-if TYPE_CHECKING:
-    from prenet_gnn.encoding.precision import Lowered
-    from tracing import OpNode
-    from tracing.costs.memory_format import Format
 
-SCHEMA_VERSION = 4
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column.
+
+    Attributes:
+        name: By which it is read.
+        unit: Of the quantity before its transform; empty for counts, shares and flags.
+        transform: How the quantity enters: `log` (natural), `size` (`size_log`), `flag` (0 or 1),
+            `one-hot`, or how it is scaled; empty for as it is.
+        origin: What it is taken from.
+    """
+
+    name: str
+    unit: str = ""
+    transform: str = ""
+    origin: str = ""
+
+
+class Table:
+    """The columns of one array, in order."""
+
+    def __init__(self, scope: str, fields: Sequence[Field]) -> None:
+        """Takes what a row of the array stands for, and the columns."""
+        self.scope, self.fields = scope, tuple(fields)
+        self.names = tuple(field.name for field in self.fields)
+        self._places = {name: place for place, name in enumerate(self.names)}
+        if len(self._places) != len(self.names):
+            raise ValueError(f"a column of {scope} has a name twice")
+
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return len(self.names)
+
+    def place(self, name: str) -> int:
+        """Where a column is."""
+        return self._places[name]
+
+    def of(self, array: Any, name: str) -> Any:
+        """One column of a tensor or array, `(..., width)` to `(...)`; of a row its number."""
+        place = self._places[name]
+        return array[place] if array.ndim == 1 else array[..., place]
+
+    def span(self, array: Any, first: str, last: str) -> Any:
+        """Neighbouring columns, both ends included: `(..., width)` to `(..., K)`."""
+        return array[..., self._places[first] : self._places[last] + 1]
+
+    def pair(self, array: Any, name: str) -> Any:
+        """The columns `forward_NAME` and `backward_NAME`, which are neighbours: `(..., 2)`."""
+        return self.span(array, f"forward_{name}", f"backward_{name}")
+
+    def row(self, values: Mapping[str, float], dtype: Any = np.float64) -> np.ndarray:
+        """A row `(width,)` from values by name; every column must have one, and no other may."""
+        if values.keys() != self._places.keys():
+            wrong = sorted(values.keys() ^ self._places.keys())
+            raise ValueError(f"{self.scope}: columns without or beyond values: {', '.join(wrong)}")
+        return np.array([values[name] for name in self.names], dtype=dtype)
+
 
 # Operators that get an embedding of their own; all others share one by kind.
 OPERATORS = tuple(
@@ -31,80 +89,16 @@ OPERATORS = tuple(
     "addmm square rsub glu".split()
 )
 OPERATOR_INDEX = {name: i + 1 for i, name in enumerate(OPERATORS)}
-
-
-def operator_index(node: OpNode) -> int:
-    """Row of the operator embedding; 0 for operators without their own."""
-    return OPERATOR_INDEX.get(node.op, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A call as a (batched) matrix product: `batch` products of `rows x inner` by `inner x cols`.
-
-    Calls that are no products have `rows * cols` output elements, `cols` of them contiguous.
-    """
-
-    batch: int = 1
-    rows: int = 1
-    cols: int = 1
-    inner: int = 1
-    kernel: int = 1
-    stride: int = 1
-
-
-def shape_of(node: OpNode) -> Shape:
-    """Sizes of the product or of the rows that a call works on."""
-    kind, out = node.kind, node.output
-    if kind in ("conv", "conv_transpose") and len(node.input_specs) > 1:
-        weight = node.tensor(1).shape
-        groups = int(node.attrs.get("groups", 1) or 1)
-        stride = node.attrs.get("stride", 1)
-        stride = stride[0] if isinstance(stride, list) and stride else stride
-        kernel = math.prod(weight[2:])
-        channels = out.shape[1] if len(out.shape) > 1 else 1
-        rows = out.numel // max(channels, 1)
-        return Shape(
-            groups, rows, max(channels // groups, 1), weight[1] * kernel, kernel, int(stride or 1)
-        )
-    if kind == "linear":
-        inner = node.tensor(1 if node.op == "addmm" else 0).shape[-1:]
-        cols = out.shape[-1] if out.shape else 1
-        return Shape(1, out.numel // max(cols, 1), cols, inner[0] if inner else 1)
-    if kind == "matmul" and len(out.shape) >= 2:
-        left = node.tensor(1 if node.op == "baddbmm" else 0).shape
-        batch = math.prod(out.shape[:-2])
-        return Shape(batch, out.shape[-2], out.shape[-1], left[-1] if left else 1)
-    if kind == "attention" and len(node.input_specs) > 1:
-        query, key = node.tensor(0).shape, node.tensor(1).shape
-        return Shape(math.prod(query[:-2]), query[-2], key[-2], query[-1])
-    if kind == "rnn" and len(node.tensor(0).shape) == 3:
-        data = node.tensor(0).shape
-        steps = data[1] if node.attrs.get("batch_first") else data[0]
-        return Shape(steps, data[0] * data[1] // max(steps, 1), out.shape[-1], data[-1])
-    base = node.tensor(0) if kind in ("reduce", "softmax", "pool", "loss") else out
-    cols = base.shape[-1] if base.shape else 1
-    channels = out.shape[1] if len(out.shape) == 4 else 1
-    return Shape(1, base.numel // max(cols, 1), cols, channels)
-
-
-NUMBERS = (
-    "log_batch", "log_rows", "log_cols", "log_inner", "log_kernel", "log_stride", "cols_by_8",
-    "inner_by_8", "is_depthwise", "is_grouped", "is_pointwise_conv",
-    "log_out", "log_in_per_out", "inputs", "broadcasts", "inplace", "has_bias", "copies",
-    "differentiable", "needs_input_grad", "needs_weight_grad", "training", "rank", "item_in",
-    "item_out", "casts", "log_intensity", "log_channels", "small_channels", "dilation",
-    "last_in_plain", "converts_in_plain", "last_in_last", "converts_in_last", "taps", "per_sample",
-    "group_power_of_2", "pad_rows_128", "pad_cols_32", "pad_cols_64", "pad_cols_128",
-    "pad_inner_32", "log_space", "width_by_4", "width_by_8", "channels_by_8",
-    "beyond_32_bit", "fused_reads", "fused_share",
+# Number formats that behave alike: half precision with and without matrix units differ.
+NUMBER_FORMATS = ("fp32", "tf32", "half_matrix", "half_plain", "fp64", "cpu")
+# Versions of PyTorch at which host cost or kernels changed: cuDNN 8 API (1.8), cuDNN 8.3 with
+# other channels-last kernels (1.12), foreach optimizers and fused attention (2.0), later compilers
+# (2.4, 2.8).
+ERAS = ((1, 8), (1, 12), (2, 0), (2, 4), (2, 8))
+# Sources of operators timed alone: each adds its own launch and synchronisation to every time.
+FLOORS = (
+    "neusight", "vidur", "eleutherai-sizing", "deepbench", "mamf", "ml-performance-prediction",
 )  # fmt: skip
-WIDTH = len(KINDS) + len(NUMBERS)
-# Kinds that `shape_of` describes as one matrix product.
-PRODUCTS = ("conv", "conv_transpose", "linear", "matmul", "attention")
-_KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
-# Elements from which on kernels need 64-bit indices, or PyTorch splits the batch.
-INT32 = 2**31
 
 
 def size_log(value: float) -> float:
@@ -112,109 +106,174 @@ def size_log(value: float) -> float:
     return math.log2(1.0 + max(value, 0.0)) / 8.0
 
 
-def describe(
-    node: OpNode,
-    low: Lowered,
-    lies: tuple[Format, Format],
-    flops: float,
-    moved_bytes: float,
-    fused: tuple[float, float] = (0.0, 0.0),
-) -> np.ndarray:
-    """Features of one call that no device enters.
-
-    Args:
-        node: The call.
-        low: Its number formats.
-        lies: Memory formats of its input in the plain and in the channels-last layout.
-        flops: Arithmetic, forward and backward.
-        moved_bytes: Memory traffic, forward and backward.
-        fused: Whether it can read from the kernel of a call before it, and the share of its traffic
-            that a compiler saves (`encoding.fusion`).
-
-    Returns:
-        `(WIDTH,)` float32: one-hot kind, then the columns of `NUMBERS`.
-    """
-    row = np.zeros(WIDTH, dtype=np.float32)
-    row[_KIND_INDEX.get(node.kind, _KIND_INDEX["other"])] = 1.0
-    plain, last = lies
-    placed = [plain.last, plain.converts, last.last, last.converts]
-    shape = shape_of(node)
-    numbers = _numbers(node, low, flops, moved_bytes, shape)
-    more = _grouping(node, shape) + _tiling(node, shape) + _image(node)
-    row[len(KINDS) :] = numbers + [float(flag) for flag in placed] + more + list(fused)
-    return row
+def _flag(name: str, origin: str = "") -> Field:
+    return Field(name, transform="flag", origin=origin)
 
 
-def _tiling(node: OpNode, s: Shape) -> list[float]:
-    """How much a product grows when its sides are filled up to whole tiles, as logarithms."""
-    product = node.kind in PRODUCTS
-    if not product or s.cols == 1:
-        return [0.0] * 5
-    sides = ((s.rows, 128), (s.cols, 32), (s.cols, 64), (s.cols, 128), (s.inner, 32))
-    return [math.log2(-(-side // tile) * tile / max(side, 1)) / 4.0 for side, tile in sides]
+def _size(name: str, origin: str) -> Field:
+    return Field(name, transform="size", origin=origin)
 
 
-def _image(node: OpNode) -> list[float]:
-    """What the sizes of an image decide about kernels.
+NUMBERS = (
+    _size("log_batch", "products of a batched matrix product; groups of a convolution"),
+    _size("log_rows", "rows of the product, or of the tensor a call works on"),
+    _size("log_cols", "columns of the product, or contiguous elements"),
+    _size("log_inner", "summed length of the product"),
+    _size("log_kernel", "positions of a convolution's kernel"),
+    Field("half_stride", transform="/ 2", origin="stride of a convolution"),
+    _flag("cols_by_8", "columns of a product that matrix units take whole"),
+    _flag("inner_by_8", "summed length that matrix units take whole"),
+    _flag("is_depthwise", "one channel out of each group"),
+    _flag("is_grouped", "several groups of several channels"),
+    _flag("is_pointwise_conv", "1 x 1 convolution"),
+    _size("log_out", "elements of the output"),
+    _size("log_in_per_out", "elements of all inputs over those of the output"),
+    Field("inputs", transform="/ 4, at most 2", origin="input tensors"),
+    _flag("broadcasts", "pointwise call on inputs of different sizes"),
+    _flag("inplace", "writes into its input"),
+    _flag("has_bias", "convolution with bias"),
+    _flag("copies", "view that copies"),
+    _flag("differentiable", "autograd runs a backward pass for it"),
+    _flag("needs_input_grad", "a gradient flows to an activation"),
+    _flag("needs_weight_grad", "a gradient flows to a parameter"),
+    _flag("training", "norm or dropout in training mode"),
+    Field("rank", transform="/ 4", origin="dimensions of the output"),
+    Field("item_in", "byte", "/ 4", "an element of the first input"),
+    Field("item_out", "byte", "/ 4", "an element of the first output"),
+    Field("casts", transform="/ 2", origin="inputs that autocast converts"),
+    Field("log_intensity", "FLOP/byte", "size", "arithmetic over memory traffic"),
+    _size("log_channels", "channels of the output"),
+    _flag("small_channels", "product with fewer than 32 columns"),
+    Field("dilation", transform="- 1", origin="dilation of a convolution"),
+    _flag("last_in_plain", "input lies channels-last in a network that runs in the plain layout"),
+    _flag("converts_in_plain", "input has to be laid out anew there"),
+    _flag("last_in_last", "input lies channels-last in a network that runs channels-last"),
+    _flag("converts_in_last", "input has to be laid out anew there"),
+    Field("taps", transform="log2 / 8", origin="multiply-adds per output of a grouped convolution"),
+    _flag("per_sample", "grouped convolution whose weights are activations"),
+    _flag("group_power_of_2", "groups 2, 4, 8, ... channels wide"),
+    Field("pad_rows_128", transform="log2 / 4", origin="growth of rows to whole tiles of 128"),
+    Field("pad_cols_32", transform="log2 / 4", origin="growth of columns to tiles of 32"),
+    Field("pad_cols_64", transform="log2 / 4", origin="growth of columns to tiles of 64"),
+    Field("pad_cols_128", transform="log2 / 4", origin="growth of columns to tiles of 128"),
+    Field("pad_inner_32", transform="log2 / 4", origin="growth of the summed length to 32"),
+    _size("log_space", "positions of an image"),
+    _flag("width_by_4", "rows of an image hold whole vectors of 4"),
+    _flag("width_by_8", "rows of an image hold whole vectors of 8"),
+    _flag("channels_by_8", "channels hold whole vectors of 8"),
+    _flag("beyond_32_bit", "a tensor has 2^31 elements or more"),
+    _flag("fused_reads", "a compiler reads the input within the kernel that made it"),
+    Field("fused_share", transform="", origin="share of the traffic that a compiler saves"),
+)
 
-    Its positions; whether whole vectors of 4 and 8 fit into its rows, and of 8 into its channels
-    (channels-last kernels want that); whether a tensor has more elements than 32-bit numbers count.
-    """
-    largest = max((s.numel for s in (*node.input_specs, *node.output_specs)), default=0)
-    beyond = float(largest >= INT32)
-    shape = node.output.shape
-    if len(shape) != 4:
-        return [0.0] * 4 + [beyond]
-    by_8 = float(shape[1] % 8 == 0)
-    width = [float(shape[3] % 4 == 0), float(shape[3] % 8 == 0)]
-    return [size_log(shape[2] * shape[3]), *width, by_8, beyond]
+NODE = Table(
+    "a call",
+    [Field(f"kind_{kind}", transform="one-hot", origin="tracing.costs.vocab") for kind in KINDS]
+    + list(NUMBERS),
+)
+WORK = Table(
+    "a call's work",
+    [
+        Field("forward_flops", "FLOP", origin="tracing.costs.formulas"),
+        Field("backward_flops", "FLOP", origin="tracing.costs.formulas"),
+        Field("forward_bytes", "byte", origin="encoding.work, conversions and copies included"),
+        Field("backward_bytes", "byte", origin="encoding.work, conversions included"),
+        Field("forward_kernels", origin="kernels launched without fusion"),
+        Field("backward_kernels", origin="kernels launched without fusion"),
+        Field("forward_calls", origin="operators that the host dispatches"),
+        Field("backward_calls", origin="operators that autograd dispatches"),
+    ],
+)
+EDGE = Table(
+    "an edge",
+    [
+        Field("into_consumer", origin="tensors along it, over one call of the consumer's class"),
+        Field("out_of_producer", origin="tensors along it, over one call of the producer's class"),
+        Field("log_size", "byte", "log2 / 16", "the tensor, with one more byte"),
+    ],
+)
+TOTALS = Table(
+    "a graph",
+    [
+        Field("trainable_tensors", origin="parameters with a gradient"),
+        Field("trainable_numel", origin="their elements"),
+        Field("parameter_bytes", "byte", origin="all parameters as stored"),
+        Field("input_bytes", "byte", origin="the batch"),
+        Field("view_calls", origin="calls that return their input or a view of it"),
+        Field("batch", origin="samples of an iteration"),
+        _flag("compiles_to_channels_last", "encoding.layout"),
+    ],
+)
+DEVICE = Table(
+    "a device in a number format",
+    [
+        Field("log_peak", "FLOP/s", "log", "catalogue.rates: what kernels can reach at most"),
+        Field("log_sustained", "FLOP/s", "log", "catalogue.rates: per clock and multiprocessor"),
+        Field("log_power", "FLOP/s", "log", "catalogue.rates: what the power limit allows"),
+        Field("log_bandwidth", "byte/s", "log", "data sheet"),
+        Field("log_multiprocessors", "", "log", "data sheet"),
+        Field("log_l2", "byte", "log", "data sheet"),
+        Field("log_clock", "Hz", "log", "data sheet: boost clock"),
+        Field("year", "year", "- 2019", "launch"),
+        _flag("is_cpu", "kind of the device"),
+        _flag("is_amd", "vendor"),
+        Field("log_pcie", "byte/s", "log", "data sheet"),
+        Field("log_issue", "byte/s", "log", "catalogue.rates: multiprocessors and clock"),
+        Field("log_early_fp64", "FLOP/s", "log", "catalogue.rates: float64 of early libraries"),
+        _flag("early_fp64", "float64 on a chip that early libraries were slow on"),
+    ],
+)
+RUN = Table(
+    "a way to run",
+    [
+        _flag("channels_last", "workload"),
+        _flag("compiled", "workload"),
+        _flag("fp32", "computes in float32"),
+        _flag("tf32", "computes in TensorFloat-32"),
+        _flag("half", "half precision, by autocast or throughout"),
+        _flag("fp64", "workload"),
+        _flag("train", "workload"),
+        _flag("cudnn_benchmark", "workload"),
+        *(_flag(f"since_{a}_{b}", "version of PyTorch") for a, b in ERAS),
+        _flag("unknown_version", "no version of PyTorch"),
+        _flag("is_cpu", "kind of the device"),
+        _flag("is_amd", "vendor"),
+        _flag("half_plain", "half precision without matrix units"),
+        _flag("half_fallback", "half precision for which libraries have no kernels"),
+    ],
+)
+PHASES = Table(
+    "what is timed",
+    [
+        _flag(name, "workload")
+        for name in ("forward", "loss", "backward", "optimizer", "zero_grad", "h2d")
+    ],
+)
+STEP = Table(
+    "an optimizer step",
+    [
+        Field("optimizer_bytes", "byte", origin="workload.optimizers: tensors read and written"),
+        Field("optimizer_kernels", origin="workload.optimizers"),
+        Field("zero_grad_bytes", "byte", origin="gradients that are filled with zeros"),
+        Field("zero_grad_kernels", origin="one for each gradient"),
+        Field("input_bytes", "byte", origin="the batch that is copied to the device"),
+    ],
+)
+LATENTS = Table(
+    "which latents a row has",
+    [
+        Field(name, origin="encoding.latents: position in the table, 0 for none")
+        for name in ("device", "host", "framework")
+    ],
+)
+TABLES = {
+    "node": NODE, "work": WORK, "edge": EDGE, "totals": TOTALS, "device": DEVICE, "run": RUN,
+    "phases": PHASES, "step": STEP, "latents": LATENTS,
+}  # fmt: skip
 
 
-def _grouping(node: OpNode, shape: Shape) -> list[float]:
-    """Of a grouped convolution: multiply-adds per output, whether each sample has its own kernel.
-
-    The third says whether groups are 2, 4, 8, ... channels wide: others took two to three times as
-    long for their FLOPs in channels-last inference on the RTX 3090 (RegNet beside ResNeXt).
-    """
-    if node.kind not in ("conv", "conv_transpose"):
-        return [0.0, 0.0, 0.0]
-    grouped = shape.batch > 1
-    per_sample = grouped and len(node.sources) > 1 and node.sources[1].kind != "param"
-    even = grouped and shape.cols > 1 and shape.cols & (shape.cols - 1) == 0
-    return [grouped * math.log2(max(shape.inner, 1)) / 8.0, float(per_sample), float(even)]
-
-
-def _numbers(node: OpNode, low: Lowered, flops: float, moved_bytes: float, s: Shape) -> list[float]:
-    out = node.output
-    is_conv = node.kind in ("conv", "conv_transpose")
-    grouped = is_conv and s.batch > 1
-    product = node.kind in PRODUCTS
-    total_in = sum(spec.numel for spec in node.input_specs)
-    dilation = node.attrs.get("dilation", 1)
-    dilation = dilation[0] if isinstance(dilation, list) and dilation else dilation
-    needs_weight = any(
-        need and source.kind == "param"
-        for need, source in zip(node.needs_grad, node.sources, strict=False)
-    )
-    needs_input = any(
-        need and source.kind != "param"
-        for need, source in zip(node.needs_grad, node.sources, strict=False)
-    )
-    channels = out.shape[1] if len(out.shape) == 4 else (out.shape[-1] if out.shape else 1)
-    return [
-        *(size_log(size) for size in (s.batch, s.rows, s.cols, s.inner, s.kernel)),
-        float(s.stride) / 2.0, float(product and s.cols % 8 == 0),
-        float(product and s.inner % 8 == 0), float(grouped and s.cols * s.batch == s.batch),
-        float(grouped and s.cols > 1), float(is_conv and s.kernel == 1),
-        size_log(out.numel), size_log(total_in / max(out.numel, 1)),
-        min(len(node.input_specs), 8) / 4.0,
-        float(len({spec.numel for spec in node.input_specs}) > 1 and node.kind == "binary"),
-        float(node.inplace), float(is_conv and len(node.input_specs) > 2),
-        float(bool(node.attrs.get("copies"))), float(node.differentiable), float(needs_input),
-        float(needs_weight),
-        float(bool(node.attrs.get("training", False) or node.attrs.get("train", False))),
-        len(out.shape) / 4.0, (low.item_in[0] if low.item_in else 4) / 4.0,
-        (low.item_out[0] if low.item_out else 4) / 4.0, len(low.casts) / 2.0,
-        size_log(flops / max(moved_bytes, 1.0)), size_log(channels), float(product and s.cols < 32),
-        (float(dilation) if isinstance(dilation, int | float) else 1.0) - 1.0,
-    ]  # fmt: skip
+def schema() -> dict[str, list[str]]:
+    """The names of all columns, operators and number formats, as weights keep them."""
+    names = {name: list(table.names) for name, table in TABLES.items()}
+    words = {"operators": OPERATORS, "number_formats": NUMBER_FORMATS, "floors": FLOORS}
+    return names | {name: list(values) for name, values in words.items()}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from prenet_gnn.encoding.fields import WORK
 from tracing.costs.formulas import node_flops
 from tracing.costs.traffic import traffic
 from tracing.costs.vocab import CONVOLUTIONS, NORMS, PRODUCTS
@@ -13,12 +14,6 @@ from tracing.costs.vocab import CONVOLUTIONS, NORMS, PRODUCTS
 if TYPE_CHECKING:
     from prenet_gnn.encoding.precision import Lowered
     from tracing import OpNode
-
-# Columns of the work array, forward then backward.
-WORK = (
-    "forward_flops", "backward_flops", "forward_bytes", "backward_bytes", "forward_kernels",
-    "backward_kernels", "forward_calls", "backward_calls",
-)  # fmt: skip
 
 # A recurrent layer waits for each time step: 15 to 30 us forward and about 30 us backward for small
 # layers on Pascal and Volta (DeepBench, results/train, LSTM and GRU), in kernels of about 2 us.
@@ -100,7 +95,7 @@ def work_of(node: OpNode, low: Lowered, strided: bool = False) -> np.ndarray:
         strided: Whether its input is not contiguous in the plain layout.
 
     Returns:
-        `(8,)` float64 in the order of `WORK`: FLOPs, bytes, kernels, host calls.
+        `(WORK.width,)` float64: FLOPs, bytes, kernels, host calls.
     """
     forward_flops, gradient_flops = node_flops(node)
     moved = traffic(node, low.item_in, low.item_out, by_kernel=True)
@@ -110,15 +105,15 @@ def work_of(node: OpNode, low: Lowered, strided: bool = False) -> np.ndarray:
     if strided:
         more_bytes, more_kernels = strided_extra(node, low)
         forward_bytes, forward_kernels = forward_bytes + more_bytes, forward_kernels + more_kernels
-    return np.array(
-        [
-            forward_flops,
-            sum(gradient_flops),
-            forward_bytes + cast,
-            backward_bytes + (cast if node.differentiable else 0.0),
-            forward_kernels,
-            backward_kernels,
-            1.0 + len(low.casts) + float(_counts_batches(node)),
-            1.0 if node.differentiable else 0.0,
-        ]
+    return WORK.row(
+        {
+            "forward_flops": forward_flops,
+            "backward_flops": sum(gradient_flops),
+            "forward_bytes": forward_bytes + cast,
+            "backward_bytes": backward_bytes + (cast if node.differentiable else 0.0),
+            "forward_kernels": forward_kernels,
+            "backward_kernels": backward_kernels,
+            "forward_calls": 1.0 + len(low.casts) + float(_counts_batches(node)),
+            "backward_calls": 1.0 if node.differentiable else 0.0,
+        }
     )

@@ -5,24 +5,79 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prenet_gnn.common.files import read_json
-from prenet_gnn.encoding.device import DEVICE, RUN
-from prenet_gnn.encoding.fields import OPERATORS, SCHEMA_VERSION, WIDTH
+from prenet_gnn.encoding.fields import schema
+from prenet_gnn.encoding.latents import Latents
 from prenet_gnn.errors import CheckpointError, ConfigError
-from prenet_gnn.network.latents import Latents
+from prenet_gnn.network.interval import Intervals
 
 if TYPE_CHECKING:
+    from prenet_gnn.network.config import NetworkConfig
     from prenet_gnn.network.network import TimeGNN
     from prenet_gnn.network.paired import PairedGNN
 
-SCHEMA = "prenet-weights-1"
+SCHEMA = "prenet-weights-2"
 WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
 MAX_BYTES = 200 * 2**20
 SHIPPED = Path(__file__).resolve().parents[1] / "pretrained"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of weights: the model card in short.
+
+    Attributes:
+        rows: Measured iterations that they were fitted to.
+        timed: Devices with measured iterations, as `encoding.latents.device_key` writes them; None
+            where nobody noted them.
+        sources: Rows by source.
+        operator_sources: Operators timed alone, by source.
+        devices: Names of the devices.
+        largest_log_seconds: Logarithm of the longest iteration.
+        seen_graphs: The graphs of training in short, as `predictor.outside.Seen` reads them.
+        run: Settings of the fit.
+        loss: Last loss of every network.
+        versions: Software of the fit.
+        licences: Licence of every source.
+        accuracy: Scores on held-out rows, and the command that measured them.
+    """
+
+    rows: int = 0
+    timed: tuple[str, ...] | None = None
+    sources: Mapping[str, int] = field(default_factory=dict)
+    operator_sources: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    largest_log_seconds: float | None = None
+    seen_graphs: Mapping[str, Any] | None = None
+    run: Any = None
+    loss: tuple[float | None, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    licences: Mapping[str, str] = field(default_factory=dict)
+    accuracy: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Facts:
+        """Reads what `to_dict` gave.
+
+        Raises:
+            ValueError: A name is not known.
+        """
+        unknown = data.keys() - {each.name for each in fields(cls)}
+        if unknown:
+            raise ValueError(f"unknown facts: {', '.join(sorted(unknown))}")
+        listed = {
+            name: tuple(data[name]) for name in ("timed", "devices", "loss") if data.get(name)
+        }
+        return cls(**{**data, **listed})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts by name, ready for JSON; what is not known is left out."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, {}, ())}
 
 
 @dataclass(frozen=True)
@@ -31,22 +86,17 @@ class Checkpoint:
 
     Attributes:
         models: Networks of one configuration that are averaged.
+        config: Their blocks.
         latents: Names of devices, hosts and frameworks in the latent tables.
-        intervals: Half-widths of 90% intervals, in natural logarithm, by situation.
-        facts: Sources, licences, metrics, versions, seeds: the model card in short.
+        intervals: How wide intervals are.
+        facts: What they were fitted to, with what, and how good they are.
     """
 
     models: tuple[TimeGNN | PairedGNN, ...]
+    config: NetworkConfig
     latents: Latents
-    intervals: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-def feature_schema() -> dict[str, Any]:
-    """What the columns of the network's inputs are; weights of another schema are refused."""
-    names = "|".join((*OPERATORS, *DEVICE, *RUN))
-    digest = hashlib.sha256(names.encode()).hexdigest()[:16]
-    return {"version": SCHEMA_VERSION, "width": WIDTH, "names": digest}
+    intervals: Intervals = field(default_factory=Intervals)
+    facts: Facts = field(default_factory=Facts)
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> None:
@@ -63,13 +113,13 @@ def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> None:
     data = save(tensors)
     description = {
         "schema": SCHEMA,
-        "features": feature_schema(),
+        "fields": schema(),
         "members": len(checkpoint.models),
-        "config": checkpoint.models[0].config.to_dict(),
+        "config": checkpoint.config.to_dict(),
         "latents": checkpoint.latents.to_dict(),
-        "intervals": checkpoint.intervals,
+        "intervals": checkpoint.intervals.to_dict(),
         "sha256": hashlib.sha256(data).hexdigest(),
-        "facts": checkpoint.facts,
+        "facts": checkpoint.facts.to_dict(),
     }
     _replace(target / WEIGHTS, data)
     _replace(target / DESCRIPTION, (json.dumps(description, indent=1) + "\n").encode())
@@ -128,12 +178,23 @@ def _description(source: Path) -> dict[str, Any]:
             f"'{source}' is of schema {found!r}, this version reads '{SCHEMA}': train again with "
             "`prenet train`."
         )
-    if description.get("features") != feature_schema():
-        raise CheckpointError(
-            f"'{source}' was trained with other features than this version computes: train again "
-            "with `prenet train`, or install the version that wrote it."
-        )
+    _check_fields(source, description.get("fields"))
     return description
+
+
+def _check_fields(source: Path, found: Any) -> None:
+    """Refuses weights whose columns have other names than those that are computed now."""
+    found = found if isinstance(found, dict) else {}
+    for table, names in schema().items():
+        before = found.get(table)
+        if before == names:
+            continue
+        differing = sorted(set(before if isinstance(before, list) else ()) ^ set(names))
+        what = f"({', '.join(map(str, differing[:4]))})" if differing else "in another order"
+        raise CheckpointError(
+            f"'{source}' was trained with other columns '{table}' than this version computes "
+            f"{what}: train again with `prenet train`, or install the version that wrote it."
+        )
 
 
 def _weights(source: Path, description: dict[str, Any]) -> bytes:
@@ -160,14 +221,16 @@ def _weights(source: Path, description: dict[str, Any]) -> bytes:
 def _build(description: dict[str, Any], data: bytes) -> Checkpoint:
     from safetensors.torch import load
 
-    from prenet_gnn.network.config import ModelConfig
+    from prenet_gnn.network.config import NetworkConfig
+    from prenet_gnn.network.latents import LatentSizes
     from prenet_gnn.network.paired import build_network
 
     tensors = load(data)
-    config = ModelConfig.from_dict(description["config"])
+    config = NetworkConfig.from_dict(description["config"])
+    latents = Latents.from_dict(description["latents"])
     models = []
     for number in range(int(description["members"])):
-        model = build_network(config)
+        model = build_network(config, LatentSizes.of(latents))
         prefix = f"{number}."
         own = {n[len(prefix) :]: t for n, t in tensors.items() if n.startswith(prefix)}
         model.load_state_dict(own)
@@ -176,7 +239,8 @@ def _build(description: dict[str, Any], data: bytes) -> Checkpoint:
         raise ValueError("no members")
     return Checkpoint(
         tuple(models),
-        Latents.from_dict(description["latents"]),
-        {name: float(value) for name, value in description["intervals"].items()},
-        description["facts"],
+        config,
+        latents,
+        Intervals.from_dict(description["intervals"]),
+        Facts.from_dict(description["facts"]),
     )

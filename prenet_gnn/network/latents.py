@@ -1,66 +1,101 @@
-"""Which devices, hosts and frameworks have a latent of their own."""
+"""What the data say of single devices, frameworks and hosts beyond their specifications."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from prenet_gnn.workload.workload import DEFAULT_FRAMEWORK, Workload
+import torch
+from torch import Tensor, nn
+
+from prenet_gnn.encoding.batch import GraphBatch
+from prenet_gnn.encoding.fields import LATENTS, Field, Table
+from prenet_gnn.encoding.latents import Latents
+
+# Logarithms of what a device takes longer than its specifications say.
+DEVICE_LATENTS = Table(
+    "a device's latents",
+    [Field(name, transform="log", origin="fitted") for name in
+     ("arithmetic", "traffic", "kernels", "loops")],
+)  # fmt: skip
+# The same for a framework, for the host's dispatch and for the libraries it brings.
+FRAMEWORK_LATENTS = Table(
+    "a framework's latents",
+    [Field(name, transform="log", origin="fitted") for name in
+     ("host_forward", "host_backward", "arithmetic", "traffic")],
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Latents:
-    """Names in the order of the latent tables; position 0 of a table is for all others."""
+class LatentSizes:
+    """Rows of the latent tables; the first of each stands for all that was not seen."""
 
-    devices: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    frameworks: tuple[str, ...] = ()
-
-    def indices(self, device: str, host: str, framework: str) -> tuple[int, int, int]:
-        """Rows of the latent tables, 0 where training has not seen one."""
-        return (
-            _find(self.devices, device),
-            _find(self.hosts, host),
-            _find(self.frameworks, framework),
-        )
-
-    def with_devices(self, devices: Iterable[str]) -> Latents:
-        """With latents for more devices."""
-        return replace(self, devices=tuple(sorted({*self.devices, *devices})))
-
-    def to_dict(self) -> dict[str, list[str]]:
-        """The names as plain data."""
-        return {name: list(values) for name, values in asdict(self).items()}
+    devices: int = 1
+    hosts: int = 1
+    frameworks: int = 1
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Latents:
-        """Builds the tables from plain data."""
-        return cls(*(tuple(map(str, data[name])) for name in ("devices", "hosts", "frameworks")))
+    def of(cls, names: Latents) -> LatentSizes:
+        """Room for the names."""
+        sizes = (names.devices, names.hosts, names.frameworks)
+        return cls(*(len(each) + 1 for each in sizes))
 
 
-def _find(names: tuple[str, ...], name: str) -> int:
-    try:
-        return names.index(name) + 1
-    except ValueError:
-        return 0
+class RowLatents(NamedTuple):
+    """What the data say of a row's device, framework and host; zero where nothing is known.
 
-
-def device_key(device: str, number_format: str) -> str:
-    """Name of a device latent: a device computes differently in each number format."""
-    return f"{device}|{number_format}"
-
-
-def framework_key(workload: Workload) -> str:
-    """Name of a framework latent: the version, and whether the batch is copied inside the time.
-
-    The second tells apart the protocols of the public benchmarks, which name no version.
+    Shapes:
+        `device (G, 4)` and `framework (G, 4)`, logarithms in the order of `DEVICE_LATENTS` and
+        `FRAMEWORK_LATENTS`; `host (G, 2)`, forward and backward; `setting (G, S)`, or
+        None where the network has none.
     """
-    name = workload.framework or DEFAULT_FRAMEWORK
-    name = name if name.startswith("torch") else "torch-unknown"
-    return f"{name}|{'h2d' if 'h2d' in workload.phases else 'resident'}"
+
+    device: Tensor
+    framework: Tensor
+    host: Tensor
+    setting: Tensor | None
 
 
-def host_key(device: str, workload: Workload) -> str:
-    """Name of a host latent: no source names the machine, so its device stands for it."""
-    return f"{device}|{framework_key(workload)}"
+class LatentTables(nn.Module):
+    """Looks up the latents of every row.
+
+    Shapes:
+        `latents (G, LATENTS.width)`, positions, 0 for none -> `RowLatents`
+    """
+
+    def __init__(self, sizes: LatentSizes, settings: int) -> None:
+        """Starts at zero: every device as its specifications say.
+
+        Args:
+            sizes: Rows of the tables.
+            settings: Width of what a known device, and it under a framework, change in every call;
+                0 for none.
+        """
+        super().__init__()
+        self.device = nn.Parameter(torch.zeros(sizes.devices, DEVICE_LATENTS.width))
+        self.host = nn.Parameter(torch.zeros(sizes.hosts, 2))
+        self.framework = nn.Parameter(torch.zeros(sizes.frameworks, FRAMEWORK_LATENTS.width))
+        if settings:
+            self.device_setting = nn.Parameter(torch.zeros(sizes.devices, settings))
+            self.host_setting = nn.Parameter(torch.zeros(sizes.hosts, settings))
+        self.has_settings = settings > 0
+
+    def forward(self, batch: GraphBatch) -> RowLatents:
+        """Latents of every row."""
+        places = {name: LATENTS.of(batch.latents, name) for name in LATENTS.names}
+        setting = None
+        if self.has_settings:
+            of_device = _look_up(self.device_setting, places["device"])
+            setting = of_device + _look_up(self.host_setting, places["host"])
+        return RowLatents(
+            device=_look_up(self.device, places["device"]),
+            framework=_look_up(self.framework, places["framework"]),
+            host=_look_up(self.host, places["host"]),
+            setting=setting,
+        )
+
+
+def _look_up(table: Tensor, place: Tensor) -> Tensor:
+    """Rows of a latent table, `(G, L)`; zero at position 0, which is all that was not seen."""
+    found: Tensor = table[place] * (place > 0)[:, None]
+    return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch import nn
 
-from prenet_gnn.network.config import ModelConfig
-from prenet_gnn.network.network import TimeGNN, Times
+from prenet_gnn.encoding.batch import GraphBatch
+from prenet_gnn.encoding.fields import LATENTS
+from prenet_gnn.network.config import LatentConfig, NetworkConfig
+from prenet_gnn.network.latents import LatentSizes
+from prenet_gnn.network.network import TimeGNN, build_single
+from prenet_gnn.network.readout import Times
 
 
 class PairedGNN(nn.Module):
@@ -22,19 +24,19 @@ class PairedGNN(nn.Module):
     def __init__(self, general: TimeGNN, known: TimeGNN) -> None:
         """Takes the network for all devices and its copy for known ones."""
         super().__init__()
-        self.config = known.config
         self.general, self.known = general, known
 
-    def forward(self, data: Data) -> Times:
-        """Seconds of every call and of every graph of a batch; see `TimeGNN.forward`."""
-        times: Times = self.general(data)
-        rows = (data.latents[:, 0] > 0) & (data.latents[:, 1] > 0)
+    def forward(self, batch: GraphBatch) -> Times:
+        """Seconds of every call and of every row of a batch; see `TimeGNN.forward`."""
+        times: Times = self.general(batch)
+        device, host = (LATENTS.of(batch.latents, name) > 0 for name in ("device", "host"))
+        rows = device & host
         if not bool(rows.any()):
             return times
-        other: Times = self.known(subset(data, rows))
+        other: Times = self.known(batch.only(rows))
         merged = {}
         for name, whole in times._asdict().items():
-            part, place = getattr(other, name), rows[data.batch] if name == "node" else rows
+            part, place = getattr(other, name), rows[batch.row] if name == "node" else rows
             # the whole is averaged like the members of an ensemble, in the logarithm
             mean = (whole[place] * part).sqrt() if name == "total" else (whole[place] + part) / 2.0
             merged[name] = whole.clone()
@@ -42,24 +44,13 @@ class PairedGNN(nn.Module):
         return Times(**merged)
 
 
-def subset(data: Data, rows: Tensor) -> Data:
-    """The batch with some of its rows only; `rows (G,)` tells which. All graphs stay."""
-    calls = rows[data.batch]
-    place = torch.cumsum(rows.long(), dim=0) - 1
-    by_row = ("device", "run", "phases", "step", "views", "latents", "floor")
-    return Data(
-        **{name: data[name] for name in ("x", "operator", "work", "count")},
-        **{name: data[name][rows] for name in by_row},
-        edge_index=data.edge_index,
-        edge_attr=data.edge_attr,
-        take=data.take[calls],
-        batch=place[data.batch[calls]],
-        num_nodes=data.num_nodes,
-    )
+def general_config(config: NetworkConfig) -> NetworkConfig:
+    """Settings of the network for all devices, without its copy for known ones."""
+    return replace(config, latents=LatentConfig(settings=0))
 
 
-def build_network(config: ModelConfig) -> TimeGNN | PairedGNN:
+def build_network(config: NetworkConfig, sizes: LatentSizes) -> TimeGNN | PairedGNN:
     """An unfitted network: a pair where known settings have latents of their own."""
-    if not config.setting_latents:
-        return TimeGNN(config)
-    return PairedGNN(TimeGNN(replace(config, setting_latents=0)), TimeGNN(config))
+    if not config.latents.settings:
+        return build_single(config, sizes)
+    return PairedGNN(build_single(general_config(config), sizes), build_single(config, sizes))

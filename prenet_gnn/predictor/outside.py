@@ -9,13 +9,14 @@ families are from all others, a graph counts as outside.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prenet_gnn.encoding.fields import NUMBERS
+from prenet_gnn.encoding.fields import NODE, TOTALS, WORK
+from prenet_gnn.network.interval import ZONES
 from tracing.costs.vocab import KINDS
 
 if TYPE_CHECKING:
@@ -35,26 +36,30 @@ NEAR_SHARE = 0.75
 # Up to this distance, in units of the limit, a graph is as near as most of the families that
 # training has seen; intervals are half as wide as further off (`python -m experiments.outside`).
 NEAR = 0.55
-# The three zones of a graph, by which intervals differ.
-ZONES = ("near", "inside", "outside")
 # References are kept in one byte per number, in steps of this size.
 STEP = 0.06
 
 
 def summary(encoded: Encoded) -> np.ndarray:
     """What a graph is like, `(SHARES + 8,)`; no device enters."""
-    work, counts = encoded.work, encoded.counts
-    flops, moved, kernels = (work[:, i : i + 2].sum(axis=1) for i in (0, 2, 4))
+    work, counts, numbers = encoded.work, encoded.counts, encoded.numbers
+    flops, moved, kernels = (WORK.pair(work, n).sum(axis=1) for n in ("flops", "bytes", "kernels"))
     cost = counts * (flops / FLOPS_PER_S + moved / BYTES_PER_S + kernels * KERNEL_S)
     cost = cost / max(float(cost.sum()), 1e-30)
-    kind = encoded.numbers[:, : len(KINDS)].argmax(axis=1)
-    numbers = encoded.numbers[:, len(KINDS) :].astype(np.float64)
-    shares = np.bincount(kind, weights=cost, minlength=len(KINDS))
-    flags = [float(cost @ (numbers[:, NUMBERS.index(name)] > 0)) for name in FLAGS]
-    sums = [float(np.log1p(counts @ work[:, i])) for i in (0, 2, 4)]
-    batch = float(np.log1p(encoded.totals[5]))
-    shapes = [float(cost @ numbers[:, NUMBERS.index(name)]) for name in SHAPES]
-    sizes = [sums[0] - sums[1], sums[1], sums[2], batch]
+
+    def column(name: str) -> np.ndarray:
+        found: np.ndarray = NODE.of(numbers, name).astype(np.float64)
+        return found
+
+    shares = np.bincount(encoded.kinds, weights=cost, minlength=len(KINDS))
+    flags = [float(cost @ (column(name) > 0)) for name in FLAGS]
+    flops_log, bytes_log, kernels_log = (
+        float(np.log1p(counts @ WORK.of(work, f"forward_{name}")))
+        for name in ("flops", "bytes", "kernels")
+    )
+    batch = float(np.log1p(TOTALS.of(encoded.totals, "batch")))
+    shapes = [float(cost @ column(name)) for name in SHAPES]
+    sizes = [flops_log - bytes_log, bytes_log, kernels_log, batch]
     return np.concatenate([np.sqrt(np.maximum([*shares, *flags], 0.0)), sizes, shapes])
 
 
@@ -94,7 +99,7 @@ class Seen:
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Seen:
+    def from_dict(cls, data: Mapping[str, Any]) -> Seen:
         """Reads what `to_dict` gave.
 
         Raises:

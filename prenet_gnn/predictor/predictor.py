@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,20 @@ import torch
 
 from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.catalogue.spec import Hardware
-from prenet_gnn.encoding.batch import Sample, collate
-from prenet_gnn.encoding.device import DEVICE, FORMATS, device_vector, format_of, run_vector
-from prenet_gnn.encoding.encode import Encoded, encode
-from prenet_gnn.encoding.template import Template, build_template, template_key
-from prenet_gnn.errors import CheckpointError, ConfigError, PreNetError
+from prenet_gnn.encoding.batch import Sample, collate, make_sample
+from prenet_gnn.encoding.fields import NUMBER_FORMATS
+from prenet_gnn.encoding.latents import device_key
+from prenet_gnn.errors import CheckpointError, ConfigError
 from prenet_gnn.memory.iteration import Followed, follow, memory_key
 from prenet_gnn.memory.peak import estimate, fits
 from prenet_gnn.network.checkpoint import Checkpoint
-from prenet_gnn.network.latents import device_key, framework_key, host_key
+from prenet_gnn.network.interval import Situation
+from prenet_gnn.network.readout import Times
+from prenet_gnn.predictor.breakdown import Breakdown
+from prenet_gnn.predictor.derived import DerivedGraphs
 from prenet_gnn.predictor.outside import Seen, zone_of
-from prenet_gnn.predictor.prediction import CallShare, Prediction
-from prenet_gnn.predictor.questions import check_graph, check_workload
+from prenet_gnn.predictor.prediction import Prediction
+from prenet_gnn.predictor.questions import check_workload
 from prenet_gnn.workload.frameworks import computes_in_single
 from prenet_gnn.workload.workload import Workload
 
@@ -34,21 +36,48 @@ if TYPE_CHECKING:
 
 __all__ = ["Prediction", "Predictor"]
 
-# Half-width of the interval, as a natural logarithm, when the weights name none.
-DEFAULT_HALF_WIDTH = 0.3
-# Half-width that a framework without a version adds: between two versions the logarithm of the time
-# of one model on one card differs by 0.23 (root mean square; timm inference on an RTX 3090, PyTorch
-# 1.10 to 2.4) to 0.27 (torchvision on an A100, 1.7 against 1.12); 90% lie within 1.645 of it.
-UNKNOWN_FRAMEWORK_HALF_WIDTH = 1.645 * 0.27
 # Number formats whose times are known poorly on all devices: held-out errors are about twice
 # those of others (`experiments.outside`).
 POORLY_KNOWN_FORMATS = {"fp64": "double precision", "half_plain": "half precision on plain lanes"}
-# How much wider intervals are outside of what was seen, when the weights do not say.
-OUTSIDE_FACTOR = 1.5
 # Calls of one batch; more only costs memory.
 CALLS_PER_BATCH = 40_000
 # Where launching takes this share of the device's time, a warning says that the host decides.
 HOST_SHARE = 0.9
+# A device's time that is longer than all of training by this much, as a logarithm, is warned of.
+BEYOND_LONGEST = 0.7
+SHORTEST_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one prediction is asked for, and the row that asks the network."""
+
+    graph: OpGraph
+    hardware: Hardware
+    workload: Workload
+    sample: Sample
+
+    @property
+    def device(self) -> str:
+        """The device in its number format, as weights name it."""
+        return device_key(self.hardware.name, NUMBER_FORMATS[self.sample.number_format])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the networks say of one row, averaged.
+
+    Attributes:
+        total_s: The phases asked for, together.
+        spread: Standard deviation of its logarithm between the networks.
+        parts: Seconds by phase, of the device and of the host, by their names in `Times`.
+        node: Seconds of every distinct call, forward and backward `(U, 2)`.
+    """
+
+    total_s: float
+    spread: float
+    parts: dict[str, float]
+    node: np.ndarray
 
 
 class Predictor:
@@ -57,6 +86,7 @@ class Predictor:
     def __init__(self, checkpoint: Checkpoint) -> None:
         """Takes what `load_checkpoint` read."""
         self.checkpoint = checkpoint
+        self.graphs = DerivedGraphs()
         self._seen = _seen(checkpoint)
         self._lock = threading.Lock()
 
@@ -98,139 +128,113 @@ class Predictor:
         listed = _aligned(graphs, hardware, workloads or Workload())
         for _, _, each in listed:
             check_workload(each)
-        questions = [(g, _device(h), w) for g, h, w in listed]
-        samples = [self._sample(*question) for question in questions]
-        result: list[Prediction] = []
-        start = 0
-        while start < len(samples):
-            end, calls = start, 0
-            while end < len(samples) and (end == start or calls < CALLS_PER_BATCH):
-                calls += len(samples[end].encoded.operators)
-                end += 1
-            result.extend(self._answer(questions[start:end], samples[start:end]))
-            start = end
-        return result
-
-    def _sample(self, graph: OpGraph, hardware: Hardware, workload: Workload) -> Sample:
-        single = computes_in_single(workload.framework_version)
-        encoded = encoded_graph(graph, workload.precision, single)
-        kind = format_of(hardware, workload.precision)
-        latents = self.checkpoint.latents.indices(
-            device_key(hardware.name, kind),
-            host_key(hardware.name, workload),
-            framework_key(workload),
-        )
-        device = device_vector(hardware, workload.precision)
-        return Sample(encoded, device, run_vector(workload, hardware), workload, *latents)
-
-    def _answer(
-        self, questions: Sequence[tuple[OpGraph, Hardware, Workload]], samples: Sequence[Sample]
-    ) -> list[Prediction]:
-        data = collate(samples)
-        with torch.inference_mode(), self._lock:
-            times = [model(data) for model in self.checkpoint.models]
-        logs = np.stack([t.total.clamp(min=1e-9).log().numpy() for t in times])
-        totals, spread = np.exp(logs.mean(axis=0)), logs.std(axis=0)
-        fields = ("forward", "backward", "optimizer", "device", "host", "loss", "zero_grad", "copy")
-        parts = {n: np.mean([getattr(t, n).numpy() for t in times], axis=0) for n in fields}
-        node = np.mean([t.node.numpy() for t in times], axis=0)
-        starts = np.cumsum([0] + [len(s.encoded.operators) for s in samples])
+        questions = [self._question(*each) for each in listed]
         return [
-            self._prediction(
-                *question,
-                samples[i],
+            self._prediction(question, answer)
+            for part in _parts(questions)
+            for question, answer in zip(part, self._answers(part), strict=True)
+        ]
+
+    def _question(self, graph: OpGraph, device: str | Hardware, workload: Workload) -> Question:
+        hardware = device if isinstance(device, Hardware) else get_hardware(device)
+        single = computes_in_single(workload.framework_version)
+        encoded = self.graphs.encoded(graph, workload.precision, single)
+        sample = make_sample(encoded, hardware, workload, self.checkpoint.latents)
+        return Question(graph, hardware, workload, sample)
+
+    def _answers(self, questions: Sequence[Question]) -> list[Answer]:
+        batch = collate([question.sample for question in questions])
+        with torch.inference_mode(), self._lock:
+            times: list[Times] = [model(batch) for model in self.checkpoint.models]
+        logs = np.stack([t.total.clamp(min=SHORTEST_S).log().numpy() for t in times])
+        totals, spread = np.exp(logs.mean(axis=0)), logs.std(axis=0)
+        parts = {
+            name: np.mean([getattr(t, name).numpy() for t in times], axis=0)
+            for name in Times._fields
+            if name not in ("total", "node")
+        }
+        node = np.mean([t.node.numpy() for t in times], axis=0)
+        ends = np.cumsum([len(question.sample.encoded.operators) for question in questions])
+        return [
+            Answer(
                 float(totals[i]),
                 float(spread[i]),
                 {name: float(values[i]) for name, values in parts.items()},
-                node[starts[i] : starts[i + 1]],
+                own,
             )
-            for i, question in enumerate(questions)
+            for i, own in enumerate(np.split(node, ends[:-1]))
         ]
 
-    def _prediction(
-        self,
-        graph: OpGraph,
-        hardware: Hardware,
-        workload: Workload,
-        sample: Sample,
-        total: float,
-        spread: float,
-        parts: dict[str, float],
-        node: np.ndarray,
-    ) -> Prediction:
-        chosen = set(workload.phases)
-        forward = parts["forward"] * ("forward" in chosen) + parts["loss"] * ("loss" in chosen)
-        backward = parts["backward"] * ("backward" in chosen)
-        step = parts["optimizer"] * ("optimizer" in chosen)
-        step += parts["zero_grad"] * ("zero_grad" in chosen)
-        copy = parts["copy"] * ("h2d" in chosen)
+    def _prediction(self, question: Question, answer: Answer) -> Prediction:
+        graph, workload, parts = question.graph, question.workload, answer.parts
+        timed = {name: seconds * (name in workload.phases) for name, seconds in parts.items()}
+        forward, backward = timed["forward"] + timed["loss"], timed["backward"]
+        step = timed["optimizer"] + timed["zero_grad"]
+        copy = parts["copy"] * ("h2d" in workload.phases)
         device_s = forward + backward + step
-        scale = (total - copy) / device_s if device_s > 0 else 0.0
-        outside = self._outside(graph, sample)
-        warnings = (*outside, *self._warnings(graph, hardware, sample, parts))
-        zone = "outside" if outside else self._zone(graph, sample)
-        half = self._half_width(hardware, sample, spread, zone)
-        followed = _followed(graph, workload)
+        scale = (answer.total_s - copy) / device_s if device_s > 0 else 0.0
+        outside = self._outside(question)
+        half = self._half_width(question, answer.spread, "outside" if outside else None)
+        followed = self._followed(graph, workload)
         memory = estimate(followed, workload)
+        breakdown = Breakdown(graph, workload, answer.node, scale)
+        single = computes_in_single(workload.framework_version)
+        template = partial(self.graphs.template, graph, workload.precision, single)
         return Prediction(
-            seconds=total,
-            low_s=total * math.exp(-half),
-            high_s=total * math.exp(half),
+            seconds=answer.total_s,
+            low_s=answer.total_s * math.exp(-half),
+            high_s=answer.total_s * math.exp(half),
             forward_s=forward * scale + copy,
             backward_s=backward * scale,
             optimizer_s=step * scale,
             peak_memory_bytes=int(memory.peak_memory_bytes),
-            fits=fits(memory, hardware),
-            hardware=hardware.name,
+            fits=fits(memory, question.hardware),
+            hardware=question.hardware.name,
             workload=workload,
             model=str(graph.meta.get("model", "")),
             batch_size=graph.batch_size,
             device_s=device_s,
             host_s=parts["host"],
-            warnings=warnings,
+            warnings=(*outside, *self._warnings(question, parts)),
             memory={k: v for k, v in asdict(memory).items() if isinstance(v, int)},
             memory_moments=followed.moments,
-            call_source=partial(_shares, graph, workload, node, scale),
+            call_source=lambda: breakdown.shares(template()),
         )
 
-    def _is_timed(self, hardware: Hardware, sample: Sample) -> bool:
+    def _followed(self, graph: OpGraph, workload: Workload) -> Followed:
+        key = ("followed", memory_key(workload))
+        return self.graphs.keep(graph, key, lambda: follow(graph, workload))
+
+    def _is_timed(self, question: Question) -> bool:
         """Whether training has seen whole iterations of this device in this number format."""
-        timed = self.checkpoint.facts.get("timed")
-        if timed is None:
-            return sample.device_latent > 0
-        number_format = format_of(hardware, sample.workload.precision)
-        return device_key(hardware.name, number_format) in timed
+        timed = self.checkpoint.facts.timed
+        known = self.checkpoint.latents.devices if timed is None else timed
+        return question.device in known
 
-    def _half_width(
-        self, hardware: Hardware, sample: Sample, spread: float, zone: str | None
-    ) -> float:
-        known = "known_device" if self._is_timed(hardware, sample) else "new_device"
-        mode = "train" if sample.workload.mode == "train" else "infer"
-        intervals = self.checkpoint.intervals
-        plain = intervals.get(f"{known}|{mode}", intervals.get(known, DEFAULT_HALF_WIDTH))
-        if zone == "outside":
-            plain = OUTSIDE_FACTOR * plain
-        elif zone == "near":
-            plain = intervals.get(f"{known}|{mode}|inside", plain)
-        base = intervals.get(f"{known}|{mode}|{zone}", plain)
-        workload = sample.workload
+    def _half_width(self, question: Question, spread: float, zone: str | None) -> float:
+        if zone is None:
+            distance = self._distance(question)
+            zone = "" if distance is None else zone_of(distance)
+        workload = question.workload
+        situation = Situation(
+            "known_device" if self._is_timed(question) else "new_device", workload.mode, zone
+        )
         unknown = not workload.framework or workload.framework_version is None
-        version = UNKNOWN_FRAMEWORK_HALF_WIDTH if unknown else 0.0
-        return math.hypot(base, 1.645 * spread, version)
+        return self.checkpoint.intervals.half_width(situation, spread, unknown)
 
-    def _outside(self, graph: OpGraph, sample: Sample) -> tuple[str, ...]:
+    def _outside(self, question: Question) -> tuple[str, ...]:
         """What of this question lies outside of what training has seen, the device apart."""
-        if self._seen is None:
+        distance = self._distance(question)
+        if distance is None:
             return ()
         found = []
-        number_format = FORMATS[int(sample.device[DEVICE.index("format")])]
+        number_format = NUMBER_FORMATS[question.sample.number_format]
         if number_format in POORLY_KNOWN_FORMATS:
             found.append(
                 f"few measured times of {POORLY_KNOWN_FORMATS[number_format]} on any device, and "
                 "they differ a lot"
             )
-        distance = self._distance(graph, sample)
-        if distance is not None and distance > 1.0:
+        if distance > 1.0:
             found.append(
                 "this network is unlike those that the weights were trained on (distance "
                 f"{distance:.1f}, most are within 1 of another family); the error can be twice the "
@@ -238,72 +242,37 @@ class Predictor:
             )
         return tuple(found)
 
-    def _distance(self, graph: OpGraph, sample: Sample) -> float | None:
+    def _distance(self, question: Question) -> float | None:
         """How far a graph is from those of training; None where the weights name none."""
-        if self._seen is None:
+        seen, encoded = self._seen, question.sample.encoded
+        if seen is None:
             return None
-        cache, key = _cache(graph), ("outside", sample.workload.precision)
-        known = cache.get(key)
-        if known is None or known[0] is not self._seen:
-            known = cache[key] = (self._seen, self._seen.distance(sample.encoded))
-        return float(known[1])
+        key = ("distance", question.workload.precision)
+        return self.graphs.keep(question.graph, key, lambda: seen.distance(encoded))
 
-    def _zone(self, graph: OpGraph, sample: Sample) -> str | None:
-        distance = self._distance(graph, sample)
-        return None if distance is None else zone_of(distance)
-
-    def _warnings(
-        self, graph: OpGraph, hardware: Hardware, sample: Sample, parts: dict[str, float]
-    ) -> tuple[str, ...]:
-        found = []
-        if not self._is_timed(hardware, sample):
-            found.append(
-                f"no measured times of {hardware.name} in this number format: predicted from its "
-                "specifications; `prenet calibrate` narrows this"
+    def _warnings(self, question: Question, parts: dict[str, float]) -> Iterator[str]:
+        if not self._is_timed(question):
+            yield (
+                f"no measured times of {question.hardware.name} in this number format: predicted "
+                "from its specifications; `prenet calibrate` narrows this"
             )
         if parts["host"] > HOST_SHARE * parts["device"]:
-            found.append(
+            yield (
                 "limited by how fast the host issues operators; a faster or slower CPU than usual "
                 "changes this time"
             )
-        if graph.unknown_ops:
-            listed = ", ".join(sorted(graph.unknown_ops)[:4])
-            found.append(f"operators without a cost formula, billed for memory traffic: {listed}")
-        seen = self.checkpoint.facts.get("largest_log_seconds")
-        if seen is not None and math.log(max(parts["device"], 1e-9)) > float(seen) + 0.7:
-            found.append("longer than every iteration the weights were trained on")
-        return tuple(found)
-
-
-def _shares(
-    graph: OpGraph, workload: Workload, node: np.ndarray, scale: float
-) -> tuple[CallShare, ...]:
-    single = computes_in_single(workload.framework_version)
-    template = _template(graph, workload.precision, single)
-    billed = template.members >= 0
-    seconds = np.zeros((len(graph.nodes), 2))
-    np.add.at(seconds, template.origins[billed], node[template.members[billed]] * scale)
-    chosen = set(workload.phases)
-    backward = float("backward" in chosen)
-    shares = []
-    for index in np.unique(template.origins[billed]):
-        call = graph.nodes[index]
-        forward = float(("loss" if call.kind == "loss" else "forward") in chosen)
-        shares.append(
-            CallShare(
-                call.module,
-                call.target,
-                float(seconds[index, 0]) * forward,
-                float(seconds[index, 1]) * backward,
-                call.index,
-            )
-        )
-    return tuple(shares)
+        if unknown := sorted(question.graph.unknown_ops):
+            listed = ", ".join(unknown[:4])
+            yield f"operators without a cost formula, billed for memory traffic: {listed}"
+        longest = self.checkpoint.facts.largest_log_seconds
+        device_s = max(parts["device"], SHORTEST_S)
+        if longest is not None and math.log(device_s) > longest + BEYOND_LONGEST:
+            yield "longer than every iteration the weights were trained on"
 
 
 def _seen(checkpoint: Checkpoint) -> Seen | None:
     """The graphs of training, where the weights name them."""
-    data = checkpoint.facts.get("seen_graphs")
+    data = checkpoint.facts.seen_graphs
     if data is None:
         return None
     try:
@@ -314,49 +283,16 @@ def _seen(checkpoint: Checkpoint) -> Seen | None:
         ) from None
 
 
-def _cache(graph: OpGraph) -> dict[Any, Any]:
-    """A place at the graph for what is derived from it."""
-    cache: dict[Any, Any] = graph.__dict__.setdefault("_encoded", {})
-    return cache
-
-
-def _followed(graph: OpGraph, workload: Workload) -> Followed:
-    cache, key = _cache(graph), ("followed", memory_key(workload))
-    if key not in cache:
-        cache[key] = follow(graph, workload)
-    followed: Followed = cache[key]
-    return followed
-
-
-def _template(graph: OpGraph, precision: str, single_attention: bool) -> Template:
-    cache, key = _cache(graph), ("template", template_key(precision), single_attention)
-    if key not in cache:
-        cache[key] = build_template(graph, precision, single_attention=single_attention)
-    template: Template = cache[key]
-    return template
-
-
-def encoded_graph(graph: OpGraph, precision: str, single_attention: bool = True) -> Encoded:
-    """The graph's arrays under a precision, computed once per graph.
-
-    Attention outside of fused kernels computes in float32, as it does in the present PyTorch,
-    unless told otherwise.
-    """
-    check_graph(graph)
-    cache, key = _cache(graph), ("encoded", precision, single_attention)
-    if key not in cache:
-        template = _template(graph, precision, single_attention)
-        if not len(template.nodes):
-            raise PreNetError(
-                "the graph only makes views of its inputs: there is nothing to predict."
-            )
-        cache[key] = encode(template, graph.batch_size, precision)
-    encoded: Encoded = cache[key]
-    return encoded
-
-
-def _device(hardware: str | Hardware) -> Hardware:
-    return hardware if isinstance(hardware, Hardware) else get_hardware(hardware)
+def _parts(questions: Sequence[Question]) -> Iterator[Sequence[Question]]:
+    """Batches of questions; each has one at least, and no more calls than memory should hold."""
+    start = 0
+    while start < len(questions):
+        end, calls = start, 0
+        while end < len(questions) and (end == start or calls < CALLS_PER_BATCH):
+            calls += len(questions[end].sample.encoded.operators)
+            end += 1
+        yield questions[start:end]
+        start = end
 
 
 def _aligned(*columns: Any) -> list[tuple[Any, ...]]:

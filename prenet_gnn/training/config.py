@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from prenet_gnn.errors import ConfigError
-from prenet_gnn.network.config import ModelConfig
-from prenet_gnn.training.fit import TrainConfig
+from prenet_gnn.network.config import NetworkConfig
+from prenet_gnn.training.train_config import TrainConfig
 
 SHIPPED = Path(__file__).with_name("shipped.toml")
 
@@ -20,23 +20,19 @@ class RunConfig:
     """Everything a training run depends on, as in its TOML file.
 
     Attributes:
-        model: Size of the network.
+        model: Blocks of the network.
         train: How it is fitted.
         known: Settings of `train` that differ when a copy is tuned on known devices and
-            frameworks, where `model.setting_latents` asks for one.
+            frameworks, where `model.latents.settings` asks for one.
         members: Networks in the ensemble, with seeds counted up from `train.seed`.
         intervals: Half-widths of 90% intervals by situation, from `experiments.accuracy`.
     """
 
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: NetworkConfig = field(default_factory=NetworkConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     known: dict[str, Any] = field(default_factory=dict)
     members: int = 1
     intervals: dict[str, float] = field(default_factory=dict)
-
-    def general(self) -> ModelConfig:
-        """Settings of the network for all devices, without its copy for known ones."""
-        return replace(self.model, setting_latents=0)
 
     def seeded(self, seed: int) -> RunConfig:
         """The settings with another seed."""
@@ -44,7 +40,7 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain data."""
-        return asdict(self)
+        return {**asdict(self), "model": self.model.to_dict()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RunConfig:
@@ -57,7 +53,7 @@ class RunConfig:
             )
         try:
             return cls(
-                model=ModelConfig.from_dict(data.get("model", {})),
+                model=NetworkConfig.from_dict(data.get("model", {})),
                 train=TrainConfig.from_dict(data.get("train", {})),
                 known=_known(data),
                 members=int(data.get("members", 1)),

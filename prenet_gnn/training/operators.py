@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,8 +16,6 @@ from prenet_gnn.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from prenet_gnn.training.encoding import Store
-    from prenet_gnn.training.rows import Rows
     from tracing import OpGraph
 
 LIBRARY = "operator"
@@ -176,46 +173,3 @@ _BUILDERS: dict[str, Callable[[str, dict[str, Any]], tuple[nn.Module, list[Tenso
     **dict.fromkeys(("bmm", "mm", "gemm"), _product),
     **dict.fromkeys((*POINTWISE, *NORMS), _by_rows),
 }
-
-
-def operator_rows(frame: pd.DataFrame, store: Store) -> Rows:
-    """Joins rows of `choose` with their encoded graphs, which `store` makes where it lacks them.
-
-    Groups of one source, operator, pass and device weigh as the square root of their size.
-    """
-    from prenet_gnn.encoding.batch import FLOORS
-    from prenet_gnn.training.encoding import EntryKey, entry_precision
-    from prenet_gnn.training.rows import Rows
-    from prenet_gnn.workload.workload import Workload
-
-    columns = zip(frame["op"], frame["phase"], frame["shape"], frame["precision"], strict=True)
-    keys = [EntryKey(operator_key(o, p, s), entry_precision(f), 0) for o, p, s, f in columns]
-    store.fill(keys, workers=1)
-    keep = [i for i, key in enumerate(keys) if key in store.entries]
-    kept = frame.iloc[keep].reset_index(drop=True).assign(library=LIBRARY)
-    workloads = [
-        Workload(
-            mode="infer" if phase == "forward" else "train",
-            precision=precision,
-            optimizer="none",
-            framework=framework if framework.startswith("torch-") else "torch-unknown",
-            timed=PASSES[phase],
-        )
-        for phase, precision, framework in zip(
-            kept["phase"], kept["precision"], kept["framework"].astype(str), strict=True
-        )
-    ]
-    size = kept.groupby(["source", "op", "phase", "gpu"])["op"].transform("size").to_numpy(float)
-    weight = size**-0.5
-    nothing = np.full(len(kept), np.nan)
-    return Rows(
-        frame=kept,
-        keys=[keys[i] for i in keep],
-        workloads=workloads,
-        seconds=kept["latency_s"].to_numpy(float),
-        forward_s=nothing,
-        backward_s=nothing,
-        weight=weight / weight.mean(),
-        store=store,
-        floors=[FLOORS.index(source) + 1 for source in kept["source"]],
-    )

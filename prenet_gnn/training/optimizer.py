@@ -10,12 +10,14 @@ import torch
 
 if TYPE_CHECKING:
     from prenet_gnn.network.network import TimeGNN
-    from prenet_gnn.training.fit import TrainConfig
+    from prenet_gnn.training.train_config import TrainConfig
 
 # Share of the steps in which the learning rate rises.
 WARM_UP = 0.15
 # Columns of these belong to single operators or flags; Muon would move rare ones as far as others.
-TABLES = ("operator.", "run_film.")
+TABLES = ("encoder.operator.", "head.run_film.")
+# What these blocks and layers learn is no physical constant.
+NETWORKS = ("encoder.", "head.", "host.run.")
 
 
 # Coefficients and number of the Newton-Schulz steps, and the momentum, of Jordan et al. (2024,
@@ -106,7 +108,7 @@ def make_optimizer(model: TimeGNN, config: TrainConfig) -> torch.optim.Optimizer
     """Matrices decay, scales do not, and physical constants learn three times as fast."""
     physics, matrices, decay, plain = [], [], [], []
     for name, parameter in model.named_parameters():
-        if "." not in name:
+        if not name.startswith(NETWORKS):
             physics.append(parameter)
         elif parameter.dim() == 2 and min(parameter.shape) > 8 and not name.startswith(TABLES):
             matrices.append(parameter)

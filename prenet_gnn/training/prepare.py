@@ -24,7 +24,7 @@ def prepare_rows(data: str | Path | None, *, workers: int = 2, progress: bool = 
     from prenet_gnn.data.graphs import build_cache
     from prenet_gnn.data.keys import cache_root, graph_requests
     from prenet_gnn.data.tables import find_data_dir, read_measurements, training_rows
-    from prenet_gnn.training.encoding import Store, base_key, entry_key
+    from prenet_gnn.training.store import Store, base_key, entry_key
 
     where = find_data_dir(data)
     frame = training_rows(read_measurements(where))
@@ -46,8 +46,9 @@ def prepare_operators(data: str | Path | None) -> Rows:
     """Operators that were timed alone, with their one-node graphs."""
     from prenet_gnn.data.keys import cache_root
     from prenet_gnn.data.tables import find_data_dir, read_operators
-    from prenet_gnn.training.encoding import Store
-    from prenet_gnn.training.operators import choose, operator_rows
+    from prenet_gnn.training.operators import choose
+    from prenet_gnn.training.rows import operator_rows
+    from prenet_gnn.training.store import Store
 
     frame = choose(read_operators(find_data_dir(data)))
     path = cache_root() / ENCODED_OPERATORS

@@ -6,20 +6,21 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prenet_gnn.catalogue.devices import get_hardware
+from prenet_gnn.catalogue.rates import number_format
 from prenet_gnn.data.families import families
 from prenet_gnn.data.splits import chip_name
-from prenet_gnn.encoding.batch import Sample
-from prenet_gnn.encoding.device import device_vector, format_of, run_vector
-from prenet_gnn.encoding.fields import OPERATORS
+from prenet_gnn.encoding.batch import Sample, make_sample
+from prenet_gnn.encoding.fields import FLOORS, OPERATORS
+from prenet_gnn.encoding.latents import Latents, device_key, framework_key, host_key
 from prenet_gnn.errors import DataError
-from prenet_gnn.network.latents import Latents, device_key, framework_key, host_key
-from prenet_gnn.training.encoding import EntryKey, Store, entry_key
+from prenet_gnn.training.operators import LIBRARY, PASSES, operator_key
+from prenet_gnn.training.store import EntryKey, Store, entry_key, entry_precision
 from prenet_gnn.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Rows:
 
     Shapes:
         `seconds`, `forward_s`, `backward_s` (nan where not measured) and `weight` are `(R,)`;
-        `floors` says for operators that were timed alone by which source (`encoding.batch.FLOORS`).
+        `floors` says by which source operators were timed alone (`encoding.fields.FLOORS`).
     """
 
     frame: pd.DataFrame
@@ -88,7 +89,7 @@ class Rows:
         devices, hosts, met = set(), set(), set()
         for i in rows:
             gpu, workload = str(self.frame.gpu.iat[i]), self.workloads[i]
-            kind = format_of(get_hardware(gpu), workload.precision)
+            kind = number_format(get_hardware(gpu), workload.precision)
             devices.add(device_key(gpu, kind))
             hosts.add(host_key(gpu, workload))
             met.add((framework_key(workload), chip_name(gpu)))
@@ -96,33 +97,19 @@ class Rows:
         frameworks = {name for name, chip in met if names[name] > 1 or chips[chip] > 1}
         return Latents(tuple(sorted(devices)), tuple(sorted(hosts)), tuple(sorted(frameworks)))
 
+    def encoded(self, i: int) -> Encoded:
+        """The graph of one row."""
+        return self.store.entries[self.keys[i]]
+
     def sample(self, i: int, latents: Latents) -> Sample:
         """One row as the network takes it."""
-        gpu, workload = str(self.frame.gpu.iat[i]), self.workloads[i]
-        sample = make_sample(self.store, self.keys[i], gpu, workload, latents)
-        return sample if self.floors is None else replace(sample, floor=self.floors[i])
-
-
-_VECTORS: dict[tuple[str, str], tuple[np.ndarray, str]] = {}
-
-
-def make_sample(
-    store: Store, key: EntryKey, gpu: str, workload: Workload, latents: Latents
-) -> Sample:
-    """A sample from an encoded graph of the store."""
-    hardware = get_hardware(gpu)
-    cached = _VECTORS.get((gpu, workload.precision))
-    if cached is None:
-        cached = (
-            device_vector(hardware, workload.precision),
-            format_of(hardware, workload.precision),
+        return make_sample(
+            self.encoded(i),
+            get_hardware(str(self.frame.gpu.iat[i])),
+            self.workloads[i],
+            latents,
+            0 if self.floors is None else self.floors[i],
         )
-        _VECTORS[(gpu, workload.precision)] = cached
-    device, host, framework = latents.indices(
-        device_key(gpu, cached[1]), host_key(gpu, workload), framework_key(workload)
-    )
-    run = run_vector(workload, hardware)
-    return Sample(store.entries[key], cached[0], run, workload, device, host, framework)
 
 
 def workload_of(row: object) -> Workload:
@@ -159,7 +146,10 @@ def _is_other_network(row: object, encoded: Encoded) -> bool:
         version = workload_of(row).framework_version
         if version is not None and version < EXTENSION_BEFORE:
             return True
-    stated, traced = float(getattr(row, "params", math.nan)), float(encoded.totals[1])
+    stated, traced = (
+        float(getattr(row, "params", math.nan)),
+        encoded.total("trainable_numel"),
+    )
     if not stated > 0 or not traced > 0:
         return False
     return abs(stated - traced) > SAME_PARAMETERS
@@ -197,6 +187,44 @@ def load_rows(frame: pd.DataFrame, graph_keys: Sequence[object], store: Store) -
         backward_s=kept.backward_s.to_numpy(dtype=float),
         weight=weight / weight.mean() if len(weight) else weight,
         store=store,
+    )
+
+
+def operator_rows(frame: pd.DataFrame, store: Store) -> Rows:
+    """Joins rows of `choose` with their encoded graphs, which `store` makes where it lacks them.
+
+    Groups of one source, operator, pass and device weigh as the square root of their size.
+    """
+    columns = zip(frame["op"], frame["phase"], frame["shape"], frame["precision"], strict=True)
+    keys = [EntryKey(operator_key(o, p, s), entry_precision(f), 0) for o, p, s, f in columns]
+    store.fill(keys, workers=1)
+    keep = [i for i, key in enumerate(keys) if key in store.entries]
+    kept = frame.iloc[keep].reset_index(drop=True).assign(library=LIBRARY)
+    workloads = [
+        Workload(
+            mode="infer" if phase == "forward" else "train",
+            precision=precision,
+            optimizer="none",
+            framework=framework if framework.startswith("torch-") else "torch-unknown",
+            timed=PASSES[phase],
+        )
+        for phase, precision, framework in zip(
+            kept["phase"], kept["precision"], kept["framework"].astype(str), strict=True
+        )
+    ]
+    size = kept.groupby(["source", "op", "phase", "gpu"])["op"].transform("size").to_numpy(float)
+    weight = size**-0.5
+    nothing = np.full(len(kept), np.nan)
+    return Rows(
+        frame=kept,
+        keys=[keys[i] for i in keep],
+        workloads=workloads,
+        seconds=kept["latency_s"].to_numpy(float),
+        forward_s=nothing,
+        backward_s=nothing,
+        weight=weight / weight.mean(),
+        store=store,
+        floors=[FLOORS.index(source) + 1 for source in kept["source"]],
     )
 
 

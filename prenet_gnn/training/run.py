@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,17 +14,18 @@ import numpy as np
 from prenet_gnn.data.splits import Split
 from prenet_gnn.errors import ConfigError
 from prenet_gnn.network.network import TimeGNN
-from prenet_gnn.network.paired import PairedGNN
+from prenet_gnn.network.paired import PairedGNN, general_config
 from prenet_gnn.training import prepare
 from prenet_gnn.training.config import RunConfig, load_config
-from prenet_gnn.training.fit import Fitted, TrainConfig, fit, predict_rows
+from prenet_gnn.training.fit import Fitted, Material, Watch, fit, predict_rows
 from prenet_gnn.training.parallel import is_first
 from prenet_gnn.training.rows import Rows, family_names
+from prenet_gnn.training.train_config import TrainConfig
 
 if TYPE_CHECKING:
-    from prenet_gnn.predictor.outside import Seen
+    import pandas as pd
 
-Report = Callable[[int, dict[str, float]], None]
+    from prenet_gnn.predictor.outside import Seen
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,7 @@ def fit_ensemble(
     settings: RunConfig,
     *,
     data: str | Path | None = None,
-    folder: Path | None = None,
-    report: Report | None = None,
+    watch: Watch | None = None,
 ) -> Ensemble:
     """Fits all members to the training rows of a split, and to operators of its devices.
 
@@ -66,73 +66,55 @@ def fit_ensemble(
         split: Which of them to learn from; operators on chips that it holds out are left out.
         settings: How large the networks are, how they are fitted, and how many.
         data: Folder of the measurements, where the operators lie.
-        folder: Keeps the state of every member there and resumes from it.
-        report: Called after each epoch with its number and figures.
+        watch: How the fits are followed; its folder keeps the state of every member.
     """
+    watch = watch or Watch()
     operators = None
     if settings.train.operators_per_step:
         operators = prepare.without_chips(prepare.prepare_operators(data), split.devices)
-    members = []
-    for number in range(settings.members):
-        member = fit_member(
-            rows,
-            split,
-            settings.seeded(settings.train.seed + number),
-            operators=operators,
-            folder=member_folder(folder, number) if folder is not None else None,
-            report=_of_member(report, number) if report is not None else None,
+    material = Material(rows, split.train, split.val, operators)
+    members = [
+        fit_member(
+            material, settings.seeded(settings.train.seed + number), _of_member(watch, number)
         )
-        members.append(member)
+        for number in range(settings.members)
+    ]
     return Ensemble(tuple(members), settings, rows, operators)
 
 
-def _of_member(report: Report, number: int) -> Report:
-    """Adds the number of the member, from 1, to the figures of an epoch."""
-    return lambda epoch, figures: report(epoch, {"member": number + 1, **figures})
+def _of_member(watch: Watch, number: int) -> Watch:
+    """Gives a member a folder of its own, and its number, from 1, among the figures it reports."""
+    folder, report = watch.folder, watch.report
+
+    def numbered(epoch: int, figures: dict[str, float]) -> None:
+        if report is not None:
+            report(epoch, {"member": number + 1, **figures})
+
+    own = member_folder(folder, number) if folder is not None else None
+    return replace(watch, folder=own, report=numbered)
 
 
-def fit_member(
-    rows: Rows,
-    split: Split,
-    settings: RunConfig,
-    *,
-    operators: Rows | None = None,
-    folder: Path | None = None,
-    report: Report | None = None,
-) -> Fitted:
+def fit_member(material: Material, settings: RunConfig, watch: Watch | None = None) -> Fitted:
     """One member of the ensemble: a network, and where asked for its copy for known settings.
 
     Args:
-        rows: All rows.
-        split: Which of them to fit to.
+        material: What to fit to.
         settings: How large the network is and how it is fitted; `members` does not matter.
-        operators: Operators timed alone.
-        folder: Keeps a checkpoint after every epoch there and resumes from it.
-        report: Called after each epoch with its number and figures.
+        watch: How the fit is followed and kept.
     """
-    general = fit(
-        rows,
-        split.train,
-        split.val,
-        settings.general(),
-        settings.train,
-        operators=operators,
-        folder=folder,
-        report=report,
-    )
-    if not settings.model.setting_latents:
+    watch = watch or Watch()
+    general = fit(material, general_config(settings.model), settings.train, watch=watch)
+    if not settings.model.latents.settings:
         return general
     assert isinstance(general.model, TimeGNN)
+    of_known = TrainConfig.from_dict({**settings.train.to_dict(), **settings.known})
+    folder = known_folder(watch.folder) if watch.folder is not None else None
     known = fit(
-        rows,
-        split.train,
-        split.val,
+        material,
         settings.model,
-        TrainConfig.from_dict({**settings.train.to_dict(), **settings.known}),
-        operators=operators,
+        of_known,
         start=general.model,
-        folder=known_folder(folder) if folder is not None else None,
-        report=report,
+        watch=replace(watch, folder=folder),
     )
     assert isinstance(known.model, TimeGNN)
     pair = PairedGNN(general.model, known.model)
@@ -168,8 +150,9 @@ def run_training(
     rows = prepare.prepare_rows(data)
     if is_first():
         print(f"networks: {settings.members}, rows: {len(rows)}", flush=True)
+    watch = Watch(output, _say)
     everything = Split("everything", np.arange(len(rows)), {})
-    fitted = fit_ensemble(rows, everything, settings, data=data, folder=output, report=_say)
+    fitted = fit_ensemble(rows, everything, settings, data=data, watch=watch)
     if is_first():
         write_checkpoint(output, fitted)
 
@@ -193,28 +176,33 @@ def write_checkpoint(output: Path, fitted: Ensemble) -> None:
     """Writes weights and their description."""
     import torch
 
-    from prenet_gnn.network.checkpoint import Checkpoint, save_checkpoint
+    from prenet_gnn.network.checkpoint import Checkpoint, Facts, save_checkpoint
+    from prenet_gnn.network.interval import Intervals
 
     rows, members, operators = fitted.rows, fitted.members, fitted.operators
     frame = rows.frame
-    facts = {
-        "rows": len(rows),
-        "timed": list(rows.latents(range(len(rows))).devices),
-        "sources": {str(k): int(v) for k, v in frame["source"].value_counts().items()},
-        "devices": sorted({str(name) for name in frame["gpu"]}),
-        "largest_log_seconds": float(np.log(rows.seconds).max()),
-        "run": json.loads(json.dumps(fitted.settings.to_dict())),
-        "versions": {"torch": torch.__version__, "python": platform.python_version()},
-        "loss": [member.history[-1].get("loss") for member in members if member.history],
-    }
-    facts["seen_graphs"] = seen_in(rows, np.arange(len(rows))).to_dict()
-    if operators is not None:
-        counts = operators.frame["source"].value_counts()
-        facts["operator_sources"] = {str(k): int(v) for k, v in counts.items()}
+    seen = seen_in(rows, np.arange(len(rows)))
+    facts = Facts(
+        rows=len(rows),
+        timed=rows.latents(range(len(rows))).devices,
+        sources=_counts(frame["source"]),
+        operator_sources=_counts(operators.frame["source"]) if operators is not None else {},
+        devices=tuple(sorted({str(name) for name in frame["gpu"]})),
+        largest_log_seconds=float(np.log(rows.seconds).max()),
+        seen_graphs=seen.to_dict(),
+        run=json.loads(json.dumps(fitted.settings.to_dict())),
+        loss=tuple(member.history[-1].get("loss") for member in members if member.history),
+        versions={"torch": torch.__version__, "python": platform.python_version()},
+    )
     checkpoint = Checkpoint(
         tuple(member.model.eval() for member in members),
+        fitted.settings.model,
         members[0].latents,
-        dict(fitted.settings.intervals),
+        Intervals.from_dict(fitted.settings.intervals),
         facts,
     )
     save_checkpoint(checkpoint, output)
+
+
+def _counts(sources: pd.Series) -> dict[str, int]:
+    return {str(name): int(count) for name, count in sources.value_counts().items()}

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prenet_gnn.errors import DataError
+from prenet_gnn.network.paired import general_config
 from prenet_gnn.training.config import RunConfig
-from prenet_gnn.training.fit import Fitted, fit, predict_rows
+from prenet_gnn.training.fit import Fitted, Material, Watch, fit, predict_rows
 from prenet_gnn.training.metrics import mape
 from prenet_gnn.tuning.proxy import PART, VALIDATED, Proxy
 from prenet_gnn.tuning.space import draw, nested
@@ -42,16 +43,9 @@ def fit_proxy(
     """Fits to the sample with the settings of a configuration, for fewer epochs."""
     train = replace(config.train, epochs=epochs, rows_per_epoch=0)
     validation = proxy.validation if report is not None else np.zeros(0, dtype=np.int64)
-    return fit(
-        proxy.rows,
-        proxy.train,
-        validation,
-        config.general(),
-        train,
-        operators=operators,
-        report=report,
-        validate_every=1,
-    )
+    material = Material(proxy.rows, proxy.train, validation, operators)
+    watch = Watch(report=report, validate_every=1)
+    return fit(material, general_config(config.model), train, watch=watch)
 
 
 def make_objective(

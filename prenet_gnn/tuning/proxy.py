@@ -16,8 +16,8 @@ from prenet_gnn.common.files import replacing
 from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.data.splits import Split, joint_fold
 from prenet_gnn.errors import ConfigError, DataError
-from prenet_gnn.training.encoding import Store
 from prenet_gnn.training.rows import Rows, load_rows
+from prenet_gnn.training.store import Store
 
 ROWS, GRAPHS = "rows.parquet", "graphs.npz"
 # Columns that tell which part of the sample a row is in, and which encoded graph is its own.

@@ -33,12 +33,18 @@ def best_trial(study: Any) -> Any:
 
 
 def to_toml(config: dict[str, Any]) -> str:
-    """A configuration of plain values and one level of tables, as TOML."""
-    lines = [f"{k} = {_value(v)}" for k, v in config.items() if not isinstance(v, dict)]
-    for name, table in config.items():
-        if isinstance(table, dict) and table:
-            lines += ["", f"[{name}]", *(f"{_key(k)} = {_value(v)}" for k, v in table.items())]
-    return "\n".join(lines).lstrip() + "\n"
+    """A configuration of plain values and tables within tables, as TOML."""
+    return "\n".join(_table("", config)).lstrip() + "\n"
+
+
+def _table(path: str, table: dict[str, Any]) -> list[str]:
+    """The lines of a table and of those within it; `path` is its name."""
+    plain = [f"{_key(k)} = {_value(v)}" for k, v in table.items() if not isinstance(v, dict)]
+    lines = ["", f"[{path}]", *plain] if path and plain else plain
+    for name, inner in table.items():
+        if isinstance(inner, dict):
+            lines += _table(f"{path}.{_key(name)}" if path else _key(name), inner)
+    return lines
 
 
 def _key(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,15 +53,13 @@ class Choice:
 
 # Names are those of the configuration file. Layers beyond `ROUNDS` would need other templates.
 SPACE: dict[str, Number | Choice] = {
-    "model.conv": Choice(tuple(name for name in CONVS if name != "none")),
-    "model.hidden": Number(32, 128, step=16),
-    "model.layers": Number(0, ROUNDS, step=1),
-    "model.operator_embedding": Number(4, 16, step=4),
-    "model.head_hidden": Number(16, 64, step=16),
-    "model.dropout": Number(0.0, 0.2),
-    "model.operator_dropout": Number(0.0, 0.3),
-    "model.use_device_head": Choice((False, True)),
-    "model.use_fill": Choice((False, True)),
+    "model.encoder.conv": Choice(tuple(name for name in CONVS if name != "none")),
+    "model.encoder.hidden": Number(32, 128, step=16),
+    "model.encoder.layers": Number(0, ROUNDS, step=1),
+    "model.encoder.operator_embedding": Number(4, 16, step=4),
+    "model.head.hidden": Number(16, 64, step=16),
+    "model.encoder.dropout": Number(0.0, 0.2),
+    "model.encoder.operator_dropout": Number(0.0, 0.3),
     "train.optimizer": Choice(("adamw", "muon")),
     "train.batch_size": Choice((16, 32, 48, 96)),
     "train.learning_rate": Number(5e-4, 1e-2, log=True),
@@ -78,10 +77,12 @@ def draw(trial: Suggests) -> dict[str, Any]:
 
 
 def nested(settings: dict[str, Any], base: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Puts `model.hidden` and the like into the tables of a configuration."""
-    tables = {k: dict(v) if isinstance(v, dict) else v for k, v in (base or {}).items()}
+    """Puts `model.encoder.hidden` and the like into the tables of a configuration."""
+    tables = copy.deepcopy(base or {})
     for name, value in settings.items():
-        table, _, key = name.rpartition(".")
-        place = tables.setdefault(table, {}) if table else tables
+        place = tables
+        *path, key = name.split(".")
+        for part in path:
+            place = place.setdefault(part, {})
         place[key] = value
     return tables

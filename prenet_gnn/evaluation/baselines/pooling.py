@@ -79,49 +79,61 @@ def _table(
 
 
 def _work_row(encoded: Encoded, workload: Workload, hardware: Hardware) -> dict[str, Any]:
-    work = encoded.counts @ encoded.work
-    back = float("backward" in workload.phases)
+    flops, moved = (encoded.counts @ encoded.pair(name) for name in ("flops", "bytes"))
+    timed = _timed(workload)
     return {
         "device": hardware.name,
-        "forward_flops": work[0],
-        "backward_flops": work[1] * back,
-        "bytes": work[2] + work[3] * back,
+        "forward_flops": flops[0],
+        "backward_flops": flops[1] * timed[1],
+        "bytes": moved @ timed,
         "peak_flops_per_s": hardware.peak_flops_per_s(workload.precision),
         "memory_bytes_per_s": hardware.memory_bytes_per_s,
     }
 
 
+def _timed(workload: Workload) -> np.ndarray:
+    """Whether forward and backward pass count, `(2,)`; the forward pass always does."""
+    return np.array([1.0, float("backward" in workload.phases)])
+
+
 def pooled_row(encoded: Encoded, workload: Workload, hardware: Hardware) -> dict[str, float]:
     """The columns of one graph, run and device."""
-    from prenet_gnn.encoding.batch import PHASE_INDEX, phases_vector, step_vector
-    from prenet_gnn.encoding.device import DEVICE, RUN, device_vector, run_vector
+    from prenet_gnn.encoding.batch import phases_vector, step_vector
+    from prenet_gnn.encoding.device import device_vector, run_vector
+    from prenet_gnn.encoding.fields import DEVICE, PHASES, RUN, STEP
 
-    back = float("backward" in workload.phases)
-    counts, work = encoded.counts, encoded.work
-    kinds = encoded.numbers[:, : len(KINDS)]
-    row: dict[str, float] = {"batch_size": float(encoded.totals[5]), "calls": float(counts.sum())}
-    row |= dict(zip((f"calls_{k}" for k in KINDS), map(float, counts @ kinds), strict=True))
-    row |= {"tensors": float(encoded.totals[0]), "parameters": float(encoded.totals[1])}
-    row |= {f"run_{n}": float(v) for n, v in zip(RUN, run_vector(workload, hardware), strict=True)}
-    phases = phases_vector(workload)
-    row |= {f"phase_{n}": float(v) for n, v in zip(PHASE_INDEX, phases, strict=True)}
-    device = device_vector(hardware, workload.precision)
-    row |= {f"device_{n}": float(v) for n, v in zip(DEVICE, device, strict=True)}
+    timed, counts = _timed(workload), encoded.counts
+    flops, moved = encoded.pair("flops"), encoded.pair("bytes")
+    calls = np.bincount(encoded.kinds, weights=counts, minlength=len(KINDS))
+    step, phases = step_vector(encoded, workload), phases_vector(workload)
+    row = {
+        "batch_size": encoded.total("batch"),
+        "calls": counts.sum(),
+        **_named("calls", KINDS, calls),
+        "tensors": encoded.total("trainable_tensors"),
+        "parameters": encoded.total("trainable_numel"),
+        **_named("run", RUN.names, run_vector(workload, hardware)),
+        **_named("phase", PHASES.names, phases),
+        **_named("device", DEVICE.names, device_vector(hardware, workload.precision)),
+    }
     for kind in PRODUCT_KINDS:
-        of_kind = counts * kinds[:, KINDS.index(kind)]
-        row[f"flops_{kind}"] = float(of_kind @ (work[:, 0] + back * work[:, 1]))
-    row["flops_forward"] = float(counts @ work[:, 0])
-    row["flops_backward"] = back * float(counts @ work[:, 1])
-    row["bytes_forward"] = float(counts @ work[:, 2])
-    row["bytes_backward"] = back * float(counts @ work[:, 3])
-    step = step_vector(encoded, workload)
-    row |= {"bytes_parameters": float(encoded.totals[2]), "bytes_input": float(step[4])}
-    row["bytes_step"] = float(step[0] * phases[3] + step[2] * phases[4])
-    peak, bandwidth = hardware.peak_flops_per_s(workload.precision), hardware.memory_bytes_per_s
-    compute_s, memory_s = work[:, :2] / peak, work[:, 2:4] / bandwidth
-    weights = np.array([1.0, back])
-    row["time_compute"] = float(counts @ compute_s @ weights)
-    row["time_memory"] = float(counts @ memory_s @ weights)
-    row["time_roofline"] = float(counts @ np.maximum(compute_s, memory_s) @ weights) + _TINY
+        row[f"flops_{kind}"] = counts * (encoded.kinds == KINDS.index(kind)) @ flops @ timed
+    row["flops_forward"], row["flops_backward"] = (counts @ flops) * timed
+    row["bytes_forward"], row["bytes_backward"] = (counts @ moved) * timed
+    row["bytes_parameters"] = encoded.total("parameter_bytes")
+    row["bytes_input"] = STEP.of(step, "input_bytes")
+    row["bytes_step"] = sum(
+        STEP.of(step, f"{name}_bytes") * PHASES.of(phases, name)
+        for name in ("optimizer", "zero_grad")
+    )
+    bandwidth = hardware.memory_bytes_per_s
+    compute_s, memory_s = flops / hardware.peak_flops_per_s(workload.precision), moved / bandwidth
+    row["time_compute"] = counts @ compute_s @ timed
+    row["time_memory"] = counts @ memory_s @ timed
+    row["time_roofline"] = counts @ np.maximum(compute_s, memory_s) @ timed + _TINY
     row["time_step"] = row["bytes_step"] / bandwidth
-    return row
+    return {name: float(value) for name, value in row.items()}
+
+
+def _named(group: str, names: Sequence[str], values: np.ndarray) -> dict[str, Any]:
+    return {f"{group}_{name}": value for name, value in zip(names, values, strict=True)}

@@ -15,7 +15,6 @@ import numpy as np
 
 from prenet_gnn.data.keys import GraphKey, graph_path
 from prenet_gnn.encoding.encode import Encoded, encode
-from prenet_gnn.encoding.precision import policy
 from prenet_gnn.encoding.template import as_training, build_template, template_key
 from prenet_gnn.training.operators import LIBRARY as OPERATOR
 from prenet_gnn.training.operators import operator_graph
@@ -213,6 +212,3 @@ def _slices(data: np.lib.npyio.NpzFile, part: str) -> list[np.ndarray]:
         array = array.astype(np.float32)
     ends = np.cumsum(data[f"{part}_sizes"])[:-1]
     return list(np.split(array, ends, axis=1 if part == "edges" else 0))
-
-
-__all__ = ["EntryKey", "Store", "base_key", "encode_graph", "entry_precision", "policy"]

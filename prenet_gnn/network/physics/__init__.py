@@ -1,0 +1,1 @@
+"""Seconds of every call by physics: arithmetic, traffic, launches, and registered effects."""
