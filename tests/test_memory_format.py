@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tracing import trace
-from tracing.costs.memory_format import formats
+from tracing.costs.memory_format import memory_formats
 
 
 def inputs_lie(model, x):
@@ -51,7 +51,7 @@ def test_convolutions_norms_and_pools_hand_the_layout_on(last):
     graph = trace(model, (x,), loss="none")
     ours = {
         node.kind: fmt.last
-        for node, fmt in zip(graph.nodes, formats(graph.nodes, last), strict=True)
+        for node, fmt in zip(graph.nodes, memory_formats(graph.nodes, last), strict=True)
     }
     real = dict(inputs_lie(model, x))
     assert ours["conv"] == real["convolution"] == last
@@ -62,10 +62,10 @@ def test_convolutions_norms_and_pools_hand_the_layout_on(last):
 def test_group_norm_breaks_the_layout():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3))
     graph = trace(model, (torch.randn(2, 3, 8, 8),), loss="none")
-    first, norm, second = formats(graph.nodes, True)
+    first, norm, second = memory_formats(graph.nodes, True)
     assert first.last and norm.last and norm.converts
     assert not second.last and second.converts
-    assert not any(f.last or f.converts for f in formats(graph.nodes, False))
+    assert not any(f.last or f.converts for f in memory_formats(graph.nodes, False))
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "constant"])
@@ -80,7 +80,7 @@ def test_padding_by_values_returns_a_plain_tensor(mode, last):
             return self.blur(nn.functional.pad(self.conv(x), [1, 1, 1, 1], mode=mode))
 
     graph = trace(Blur(), (torch.randn(2, 3, 12, 12),), loss="none")
-    _, pad, blur = formats(graph.nodes, last)
+    _, pad, blur = memory_formats(graph.nodes, last)
     converted = last and mode != "constant"
     assert (pad.last, pad.converts) == (last, converted)
     assert (blur.last, blur.converts) == (last and not converted, converted)
@@ -97,7 +97,9 @@ def test_a_permuted_input_makes_a_plain_convolution_run_channels_last():
             return self.conv(self.mix(x).permute(0, 3, 1, 2))
 
     graph = trace(Back(), (torch.randn(2, 6, 6, 8),), loss="none")
-    by_kind = dict(zip([n.kind for n in graph.nodes], formats(graph.nodes, False), strict=True))
+    by_kind = dict(
+        zip([n.kind for n in graph.nodes], memory_formats(graph.nodes, False), strict=True)
+    )
     assert by_kind["conv"].last and not by_kind["conv"].converts
 
 
@@ -138,7 +140,7 @@ def test_strided_inputs_are_known_as_a_real_run_has_them():
     model, x = Tokens().eval(), torch.zeros(2, 3, 12, 12)
     nodes = trace(model, (x,), loss="none").nodes
     asked = ("linear", "layer_norm", "softmax")
-    lies = formats(nodes, False)
+    lies = memory_formats(nodes, False)
     found = [not f.strided for n, f in zip(nodes, lies, strict=True) if n.kind in asked]
     assert found == first_inputs(model, x)
     assert True in found and False in found
@@ -169,7 +171,7 @@ def test_a_strided_linear_layer_is_billed_the_kernels_that_it_runs(shape, bias, 
     nodes = trace(model, (x,), loss="none").nodes
     index = next(i for i, node in enumerate(nodes) if node.kind == "linear")
     node, low = nodes[index], lower(nodes, precision)[index]
-    strided = formats(nodes, False)[index].strided
+    strided = memory_formats(nodes, False)[index].strided
     assert strided == (shape[-1] != 8)
     more = work_of(node, low, strided) - work_of(node, low)
     amp = torch.autocast("cpu", torch.bfloat16, enabled=precision != "fp32")
@@ -198,7 +200,7 @@ def test_a_made_weight_is_plain_so_its_convolution_follows_its_input(layer):
     model = nn.Sequential(nn.Unflatten(1, (3, 12, 12)), layer(3, 8, 3), nn.ReLU()).eval()
     model, x = model.to(memory_format=torch.channels_last), torch.randn(2, 432)
     graph = trace(model, (x,), loss="none")
-    lie = dict(zip([n.kind for n in graph.nodes], formats(graph.nodes, True), strict=True))
+    lie = dict(zip([n.kind for n in graph.nodes], memory_formats(graph.nodes, True), strict=True))
     real = dict(inputs_lie(model, x))
     # a channels-last weight has its plain input converted, a plain one has not
     assert lie["activation"].last == real["relu"] == (layer is nn.Conv2d)
@@ -206,7 +208,7 @@ def test_a_made_weight_is_plain_so_its_convolution_follows_its_input(layer):
     images = nn.Sequential(layer(3, 8, 3), nn.ReLU()).eval().to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 12, 12).contiguous(memory_format=torch.channels_last)
     graph = trace(images, (x,), loss="none")
-    assert formats(graph.nodes, True)[-1].last and dict(inputs_lie(images, x))["relu"]
+    assert memory_formats(graph.nodes, True)[-1].last and dict(inputs_lie(images, x))["relu"]
 
 
 class Gaps(nn.Module):
@@ -220,11 +222,11 @@ def test_tokens_beside_others_are_channels_last_with_gaps():
     upsample = nn.Upsample(scale_factor=2, mode="bilinear")
     model, x = nn.Sequential(Gaps(), upsample, nn.ReLU()).eval(), torch.randn(2, 37, 8)
     graph = trace(model, (x,), loss="none")
-    lie = dict(zip([n.kind for n in graph.nodes], formats(graph.nodes, False), strict=True))
+    lie = dict(zip([n.kind for n in graph.nodes], memory_formats(graph.nodes, False), strict=True))
     assert lie["interpolate"].last
     assert lie["activation"].last and dict(inputs_lie(model, x))["relu"]
     convolved = trace(
         nn.Sequential(Gaps(), nn.Conv2d(8, 8, 3)).eval(), (torch.randn(2, 37, 8),), loss="none"
     )
-    conv = formats(convolved.nodes, False)[-1]
+    conv = memory_formats(convolved.nodes, False)[-1]
     assert conv.last and conv.converts

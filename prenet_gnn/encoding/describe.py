@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prenet_gnn.encoding.fields import NODE, NUMBERS, OPERATOR_INDEX, size_log
-from tracing.costs.vocab import KINDS
+from tracing.costs.vocab import CONVOLUTIONS, KINDS, PRODUCTS, RECURRENT
 
 if TYPE_CHECKING:
     from prenet_gnn.encoding.precision import Lowered
     from tracing import OpNode
-    from tracing.costs.memory_format import Format
+    from tracing.costs.memory_format import MemoryFormat
 
 
 def operator_index(node: OpNode) -> int:
@@ -40,7 +40,7 @@ class Shape:
 def shape_of(node: OpNode) -> Shape:
     """Sizes of the product or of the rows that a call works on."""
     kind, out = node.kind, node.output
-    if kind in ("conv", "conv_transpose") and len(node.input_specs) > 1:
+    if kind in CONVOLUTIONS and len(node.input_specs) > 1:
         weight = node.tensor(1).shape
         groups = int(node.attrs.get("groups", 1) or 1)
         stride = node.attrs.get("stride", 1)
@@ -73,8 +73,7 @@ def shape_of(node: OpNode) -> Shape:
 
 
 # Kinds that `shape_of` describes as one matrix product.
-PRODUCTS = ("conv", "conv_transpose", "linear", "matmul", "attention")
-CONVOLUTIONS = ("conv", "conv_transpose")
+SINGLE_PRODUCTS = PRODUCTS - RECURRENT
 _KIND_INDEX = {kind: i for i, kind in enumerate(KINDS)}
 # Elements from which on kernels need 64-bit indices, or PyTorch splits the batch.
 INT32 = 2**31
@@ -83,7 +82,7 @@ INT32 = 2**31
 def describe(
     node: OpNode,
     low: Lowered,
-    lies: tuple[Format, Format],
+    lies: tuple[MemoryFormat, MemoryFormat],
     flops: float,
     moved_bytes: float,
     fused: tuple[float, float] = (0.0, 0.0),
@@ -126,7 +125,7 @@ def describe(
 
 def _tiling(node: OpNode, s: Shape) -> dict[str, float]:
     """How much a product grows when its sides are filled up to whole tiles, as logarithms."""
-    filled = node.kind in PRODUCTS and s.cols != 1
+    filled = node.kind in SINGLE_PRODUCTS and s.cols != 1
     sides = {"rows_128": s.rows, "cols_32": s.cols, "cols_64": s.cols, "cols_128": s.cols,
              "inner_32": s.inner}  # fmt: skip
     found = {}
@@ -171,7 +170,7 @@ def _grouping(node: OpNode, shape: Shape) -> dict[str, float]:
 
 def _product(node: OpNode, s: Shape) -> dict[str, float]:
     """Sizes of the product, and what they mean for its kernel."""
-    is_conv, product = node.kind in CONVOLUTIONS, node.kind in PRODUCTS
+    is_conv, product = node.kind in CONVOLUTIONS, node.kind in SINGLE_PRODUCTS
     grouped = is_conv and s.batch > 1
     dilation = node.attrs.get("dilation", 1)
     dilation = dilation[0] if isinstance(dilation, list) and dilation else dilation

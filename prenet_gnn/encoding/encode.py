@@ -85,7 +85,7 @@ def encode(template: Template, batch_size: int, precision: str) -> Encoded:
     convert = scaler(template.graph, batch_size)
     nodes = [map_node(n, convert) if convert else n for n in template.nodes]
     pairs = list(zip(nodes, template.lowered, strict=True))
-    strided = [plain.strided for plain, _ in template.formats]
+    strided = [plain.strided for plain, _ in template.memory_formats]
     each = [work_of(n, low, flag) for (n, low), flag in zip(pairs, strided, strict=True)]
     work = np.stack(each) if each else np.zeros((0, WORK.width))
     numbers = [
@@ -104,7 +104,7 @@ def encode(template: Template, batch_size: int, precision: str) -> Encoded:
             ),
         )
         for (n, low), lies, w, fusion, flag in zip(
-            pairs, template.formats, work, template.fusion, strided, strict=True
+            pairs, template.memory_formats, work, template.fusion, strided, strict=True
         )
     ]
     sizes = np.array([_out_bytes(n.output.numel, low.item_out) for n, low in pairs])

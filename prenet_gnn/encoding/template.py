@@ -17,7 +17,7 @@ import numpy as np
 from prenet_gnn.encoding.attention import unfused_attention
 from prenet_gnn.encoding.fusion import Fusion, fusions
 from prenet_gnn.encoding.precision import Lowered, lower, policy
-from tracing.costs.memory_format import Format, formats
+from tracing.costs.memory_format import MemoryFormat, memory_formats
 from tracing.costs.saved import dropout_active
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Template:
         edge_weight: How many tensors go along each edge of a class.
         members: For every call of the graph its class, -1 for free calls.
         origins: For every call of the graph the number of the call of the given graph it is of.
-        formats: Memory formats of the inputs in the plain and in the channels-last layout, parallel
-            to `nodes`.
+        memory_formats: Of the inputs, in the plain and in the channels-last layout, parallel to
+            `nodes`.
         views: Calls that return their input or a view of it; they cost time on the host.
         fusion: What a compiler can fuse, parallel to `nodes`.
     """
@@ -58,7 +58,7 @@ class Template:
     members: np.ndarray
     origins: np.ndarray
     views: int
-    formats: tuple[tuple[Format, Format], ...]
+    memory_formats: tuple[tuple[MemoryFormat, MemoryFormat], ...]
     fusion: tuple[Fusion, ...]
 
 
@@ -115,7 +115,9 @@ def _fusions(
     return dict(zip(working, found, strict=True))
 
 
-def _signature(node: OpNode, low: Lowered, lies: tuple[Format, Format], fusion: Fusion) -> Hashable:
+def _signature(
+    node: OpNode, low: Lowered, lies: tuple[MemoryFormat, MemoryFormat], fusion: Fusion
+) -> Hashable:
     return (
         lies,
         fusion,
@@ -153,7 +155,9 @@ def build_template(
     for index in working:
         for producer, _ in feeds[index]:
             users[producer].append(index)
-    lies = list(zip(formats(graph.nodes, False), formats(graph.nodes, True), strict=True))
+    lies = list(
+        zip(memory_formats(graph.nodes, False), memory_formats(graph.nodes, True), strict=True)
+    )
     fusion = _fusions(graph, feeds, working)
     colour: dict[int, int] = _number(
         {i: _signature(graph.nodes[i], lowered[i], lies[i], fusion[i]) for i in working}
@@ -196,7 +200,7 @@ def build_template(
         edge_weight=both.reshape(-1, 2),
         members=members,
         origins=np.array(origins, dtype=np.int64),
-        formats=tuple(lies[i] for i in first.values()),
+        memory_formats=tuple(lies[i] for i in first.values()),
         views=sum(n.kind in ("view", "dropout") and is_free(n) for n in graph.nodes),
         fusion=tuple(fusion[i] for i in first.values()),
     )

@@ -28,7 +28,7 @@ PADS_PLAIN = ("reflection_pad", "replication_pad")
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class MemoryFormat:
     """How the input of a call lies in memory.
 
     Attributes:
@@ -42,7 +42,7 @@ class Format:
     strided: bool = False
 
 
-def formats(nodes: Sequence[OpNode], channels_last: bool) -> list[Format]:
+def memory_formats(nodes: Sequence[OpNode], channels_last: bool) -> list[MemoryFormat]:
     """The memory format of every call's inputs.
 
     Args:
@@ -61,7 +61,7 @@ class _Walk:
         self.tensors: dict[tuple[int, int], torch.Tensor] = {}
         self.copied: set[int] = set()  # views that had to copy
 
-    def visit(self, node: OpNode) -> Format:
+    def visit(self, node: OpNode) -> MemoryFormat:
         """Notes what a call returns and says how its inputs lie."""
         inputs = [
             self._input(source, spec)
@@ -75,7 +75,7 @@ class _Walk:
         converts = copied or strided or self._converts(node, data)
         for slot, spec in enumerate(node.output_specs):
             self.tensors[(node.index, slot)] = self._output(node, slot, spec, data)
-        return Format(last, converts, strided)
+        return MemoryFormat(last, converts, strided)
 
     def _input(self, source: Source, spec: TensorSpec) -> torch.Tensor:
         if source.kind == "node":
