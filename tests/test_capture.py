@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tracing import TraceError, trace
-from tracing.capture.model_call import Template, all_tensors
+from tracing.capture.model_call import Shell, all_tensors
 
 
 def small() -> nn.Module:
@@ -134,9 +134,9 @@ def test_templates_put_tensors_back() -> None:
 
     a, b = torch.zeros(1), torch.ones(2)
     box = Box({"x": [a, 3]})
-    template = Template((box, {"y": b, "z": None}))
-    assert len(template.tensors) == 2
-    filled = template.fill([b, a])
+    shell = Shell((box, {"y": b, "z": None}))
+    assert len(shell.tensors) == 2
+    filled = shell.fill([b, a])
     assert filled[0].inner["x"][0] is b
     assert filled[0].label == "kept"
     assert filled[1] == {"y": a, "z": None}

@@ -28,7 +28,7 @@ def fields_of(value: Any) -> dict[str, Any]:
     return fields
 
 
-class Template:
+class Shell:
     """What is left of a value when its tensors are taken out; puts others back in their place.
 
     Containers known to `torch.utils._pytree` are opened, and so is any object that holds tensors
@@ -59,7 +59,7 @@ class Template:
         fields = fields_of(leaf)
         if not fields:
             return leaf
-        inner = Template(fields, name, seen | {id(leaf)})
+        inner = Shell(fields, name, seen | {id(leaf)})
         if not inner.tensors:
             return leaf
         self.tensors += inner.tensors
@@ -87,8 +87,8 @@ class _HERE:
 class _Object:
     """An object with tensors in its attributes."""
 
-    def __init__(self, value: Any, inner: Template) -> None:
-        """Keeps the object to copy and the template of its attributes."""
+    def __init__(self, value: Any, inner: Shell) -> None:
+        """Keeps the object to copy and the shell of its attributes."""
         self.value, self.inner = value, inner
 
     def fill(self, tensors: list[torch.Tensor]) -> Any:
@@ -113,8 +113,8 @@ class ModelCall:
             )
         if kwargs is not None and not isinstance(kwargs, Mapping):
             raise TraceError(f"kwargs must be a dict of named inputs, not {type(kwargs).__name__}")
-        self.template = Template((tuple(args), dict(kwargs or {})))
-        self.tensors = self.template.tensors
+        self.shell = Shell((tuple(args), dict(kwargs or {})))
+        self.tensors = self.shell.tensors
 
     @property
     def inputs(self) -> dict[str, torch.Tensor]:
@@ -124,7 +124,7 @@ class ModelCall:
     def _names(self) -> list[str]:
         """Names such as `0`, `labels` or `targets[0]['boxes']`, unique within the call."""
         result: list[str] = []
-        for name in self.template.names:
+        for name in self.shell.names:
             # the first key says whether it is a positional or a named input
             first, _, rest = name[3:].strip("[").partition("]")
             short = (first.strip("'\"") + rest) or "input"
@@ -159,16 +159,16 @@ class Flat(nn.Module):
 
     model: nn.Module
 
-    def __init__(self, model: nn.Module, template: Template) -> None:
+    def __init__(self, model: nn.Module, shell: Shell) -> None:
         """Keeps what the flat tensors have to be put back into."""
         super().__init__()
         self.model = model
         self.training = model.training
-        self._template = template
+        self._shell = shell
 
     def forward(self, *tensors: torch.Tensor) -> dict[str, Any]:
         """Rebuilds the call, runs it and picks the tensors out of whatever comes back."""
-        args, kwargs = self._template.fill(tensors)
+        args, kwargs = self._shell.fill(tensors)
         out = self.model(*args, **kwargs)
         loss = find_loss(out)
         if loss is not None and self.training:

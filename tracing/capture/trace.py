@@ -16,7 +16,7 @@ from tracing.capture.checkpoints import numbered_regions
 from tracing.capture.explain import quiet
 from tracing.capture.export import export, read_program
 from tracing.capture.hidden_attention import shown_attention
-from tracing.capture.model_call import Flat, ModelCall, Template, batch_size_of
+from tracing.capture.model_call import Flat, ModelCall, Shell, batch_size_of
 from tracing.capture.packed_sequences import padded
 from tracing.capture.real_run import has_values, record_real_run
 from tracing.capture.recorder import record
@@ -111,17 +111,17 @@ def trace(
     options.check()
     call = ModelCall(args, kwargs)
     model = with_shapes(unwrap(model), call)
-    graph = _trace(model, call.template, call.inputs, options)
+    graph = _trace(model, call.shell, call.inputs, options)
     _report(graph, unknown_ops)
 
     def retrace(size: int) -> OpGraph:
-        return _trace(model, call.template, call.resized(size), options)
+        return _trace(model, call.shell, call.resized(size), options)
 
     return graph.replace(retrace=retrace)
 
 
 def _trace(
-    model: nn.Module, template: Template, inputs: dict[str, torch.Tensor], options: _Options
+    model: nn.Module, shell: Shell, inputs: dict[str, torch.Tensor], options: _Options
 ) -> OpGraph:
     parameters = parameters_of(model)
     specs = {name: spec_of(tensor) for name, tensor in inputs.items()}
@@ -137,7 +137,7 @@ def _trace(
         shown_attention(lambda text: builder.notes.add(text)),
         padded(lambda: builder.bounds.add("packed sequences")),
     ):
-        returned = capture(Flat(model, template), builder, inputs)
+        returned = capture(Flat(model, shell), builder, inputs)
     outputs = returned.tensors
     if model.training and options.loss == "auto" and not returned.is_loss:
         outputs = add_loss(builder.flow, outputs)

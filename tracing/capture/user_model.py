@@ -42,7 +42,7 @@ def with_shapes(model: nn.Module, call: ModelCall) -> nn.Module:
         if isinstance(buffer, UninitializedBuffer)
     }
     model = copy.deepcopy(model, memo)
-    args, kwargs = call.template.fill(call.tensors)
+    args, kwargs = call.shell.fill(call.tensors)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model(*args, **kwargs)
