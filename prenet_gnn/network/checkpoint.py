@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prenet_gnn.common.files import read_json
+from prenet_gnn.common.files import read_json, write_whole
 from prenet_gnn.encoding.fields import schema
 from prenet_gnn.encoding.latents import Latents
 from prenet_gnn.errors import CheckpointError, ConfigError
@@ -126,14 +125,10 @@ def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_bytes(data)
-        draft.replace(path)
+        write_whole(path, data)
     except OSError as error:
         raise CheckpointError(f"cannot write '{path}': {error.strerror}.") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def load_checkpoint(folder: str | Path | None = None) -> Checkpoint:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from prenet_gnn.data.splits import chip_name
 from prenet_gnn.errors import DataError
-from prenet_gnn.training.rows import Rows, load_rows
+from prenet_gnn.training.rows import Rows, load_rows, operator_rows
+from prenet_gnn.training.store import Store
 
 ENCODED = "encoded.npz"
 ENCODED_OPERATORS = "encoded-operators.npz"
@@ -22,20 +24,16 @@ def prepare_rows(data: str | Path | None, *, workers: int = 2, progress: bool = 
         DataError: There is no data, or none of it can be used.
     """
     from prenet_gnn.data.graphs import build_cache
-    from prenet_gnn.data.keys import cache_root, graph_requests
+    from prenet_gnn.data.keys import graph_requests
     from prenet_gnn.data.tables import find_data_dir, read_measurements, training_rows
-    from prenet_gnn.training.store import Store, base_key, entry_key
+    from prenet_gnn.training.store import base_key, entry_key
 
     where = find_data_dir(data)
     frame = training_rows(read_measurements(where))
     keys = list(graph_requests(frame))
     build_cache({base_key(k) for k in keys}, workers=workers, data_dir=where, progress=progress)
-    path = cache_root() / ENCODED
-    store = Store.load(path)
-    known = len(store.entries)
-    store.fill(entry_key(k, row) for k, row in zip(keys, frame.itertuples(), strict=True))
-    if len(store.entries) > known:
-        store.save(path)
+    with _kept(ENCODED) as store:
+        store.fill(entry_key(k, row) for k, row in zip(keys, frame.itertuples(), strict=True))
     rows = load_rows(frame, keys, store)
     if not len(rows):
         raise DataError("no row of the data has a graph: see `prenet data check`.")
@@ -44,20 +42,25 @@ def prepare_rows(data: str | Path | None, *, workers: int = 2, progress: bool = 
 
 def prepare_operators(data: str | Path | None) -> Rows:
     """Operators that were timed alone, with their one-node graphs."""
-    from prenet_gnn.data.keys import cache_root
     from prenet_gnn.data.tables import find_data_dir, read_operators
     from prenet_gnn.training.operators import choose
-    from prenet_gnn.training.rows import operator_rows
-    from prenet_gnn.training.store import Store
 
     frame = choose(read_operators(find_data_dir(data)))
-    path = cache_root() / ENCODED_OPERATORS
+    with _kept(ENCODED_OPERATORS) as store:
+        return operator_rows(frame, store)
+
+
+@contextmanager
+def _kept(name: str) -> Iterator[Store]:
+    """The encoded graphs of a file of the cache, which is written anew where some were lacking."""
+    from prenet_gnn.data.keys import cache_root
+
+    path = cache_root() / name
     store = Store.load(path)
     known = len(store.entries)
-    rows = operator_rows(frame, store)
+    yield store
     if len(store.entries) > known:
         store.save(path)
-    return rows
 
 
 def without_chips(operators: Rows, devices: Collection[str]) -> Rows:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from prenet_gnn.common.files import replacing
+from prenet_gnn.common.processes import run_all
 from prenet_gnn.data.keys import GraphKey, graph_path
 from prenet_gnn.encoding.encode import Encoded, encode
 from prenet_gnn.encoding.template import as_training, build_template, template_key
@@ -24,6 +24,8 @@ from prenet_gnn.workload.frameworks import computes_in_single, version_in
 ENCODING_VERSION = "12"
 # Models of timm whose forward differs between training and inference: they are traced apart.
 OWN_TRAINING_GRAPH = ("distilled", "inception_v3", "levit")
+# Graphs that a process encodes at a time; starting one costs about as much as a few such chunks.
+CHUNK, FEW_CHUNKS = 16, 4
 PARTS = tuple(f.name for f in fields(Encoded))
 
 
@@ -87,18 +89,16 @@ def encode_graph(
 
 
 def _encode_many(
-    jobs: Sequence[tuple[GraphKey, list[EntryKey]]], folder: Path | None
-) -> tuple[list[EntryKey], list[Encoded], dict[GraphKey, str]]:
-    keys: list[EntryKey] = []
-    made: list[Encoded] = []
+    wanted: Sequence[tuple[GraphKey, list[EntryKey]]], folder: Path | None
+) -> tuple[dict[EntryKey, Encoded], dict[GraphKey, str]]:
+    made: dict[EntryKey, Encoded] = {}
     failed: dict[GraphKey, str] = {}
-    for graph, entries in jobs:
+    for graph, entries in wanted:
         try:
-            made.extend(encode_graph(graph, entries, folder))
-            keys.extend(entries)
+            made |= zip(entries, encode_graph(graph, entries, folder), strict=True)
         except Exception as error:
             failed[graph] = f"{type(error).__name__}: {error}"
-    return keys, made, failed
+    return made, failed
 
 
 class Store:
@@ -116,26 +116,22 @@ class Store:
         by_graph: dict[GraphKey, list[EntryKey]] = defaultdict(list)
         for key in sorted(set(wanted) - set(self.entries)):
             by_graph[key.graph].append(key)
-        jobs = []
+        present = []
         for item in by_graph.items():
             if item[0].library == OPERATOR or graph_path(base_key(item[0]), folder).exists():
-                jobs.append(item)
+                present.append(item)
             else:
                 self.failed[item[0]] = "not in the graph cache"
-        chunks = [jobs[i : i + 16] for i in range(0, len(jobs), 16)]
-        if workers < 2 or len(chunks) < 4:
-            results = (_encode_many(chunk, folder) for chunk in chunks)
-            for result in results:
-                self._take(*result)
-            return
-        context = get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            for result in pool.map(_encode_many, chunks, [folder] * len(chunks)):
-                self._take(*result)
-
-    def _take(self, keys: list[EntryKey], made: list[Encoded], failed: dict[GraphKey, str]) -> None:
-        self.entries.update(zip(keys, made, strict=True))
-        self.failed.update(failed)
+        chunks = [present[i : i + CHUNK] for i in range(0, len(present), CHUNK)]
+        processes = 0 if workers < 2 or len(chunks) < FEW_CHUNKS else workers
+        for outcome in run_all(partial(_encode_many, folder=folder), chunks, processes):
+            if outcome.result is None:
+                died = dict.fromkeys((graph for graph, _ in outcome.task), "its process died")
+                self.failed.update(died)
+            else:
+                made, failed = outcome.result
+                self.entries.update(made)
+                self.failed.update(failed)
 
     def shared(self, key: EntryKey) -> EntryKey:
         """The key of older attention where that has the same arrays, so that rows share them."""
@@ -175,14 +171,10 @@ class Store:
             arrays[f"{part}_sizes"] = np.array(sizes)
             joined = np.stack(parts) if part == "totals" else np.concatenate(parts, axis=axis)
             arrays[part] = joined.astype(np.float16) if part == "numbers" else joined
-        draft = path.with_name(f".{path.name}.{os.getpid()}.npz")
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            save: Any = np.savez  # its stubs mix up arrays and options
+        save: Any = np.savez  # its stubs mix up arrays and options
+        with replacing(path) as draft:
             save(draft, **arrays)
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> Store:
