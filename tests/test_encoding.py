@@ -1,6 +1,8 @@
 """Graphs, devices and ways to run as numbers: names, units and what they must tell."""
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +29,8 @@ from prenet_gnn.encoding.template import build_template
 from prenet_gnn.workload.workload import Workload
 from tracing import trace
 from tracing.costs.vocab import KINDS
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_columns_and_names_agree():
@@ -197,3 +201,40 @@ def test_float64_of_rdna_3_is_half_of_the_larger_figure():
     xtx = get_hardware("AMD Radeon RX 7900 XTX")
     peak = rates_of(xtx, "fp64").peak_flops_per_s
     assert peak == pytest.approx(xtx.peak_flops_per_s("fp64") / 2, rel=0.01)
+
+
+# Arrays whose columns have names in `encoding.fields`.
+NAMED = {
+    "numbers", "work", "totals", "device", "run", "phases", "step", "latents", "edge_attr",
+    "edge_numbers",
+}  # fmt: skip
+
+
+def by_position(tree):
+    """Lines that read a column of a named array by its number."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Subscript):
+            continue
+        name = getattr(node.value, "attr", getattr(node.value, "id", ""))
+        parts = node.slice.elts[1:] if isinstance(node.slice, ast.Tuple) else []
+        if name == "totals" and not parts:
+            parts = [node.slice]
+        constants = (each for part in parts for each in ast.walk(part))
+        if name in NAMED and any(
+            isinstance(each, ast.Constant) and isinstance(each.value, int) for each in constants
+        ):
+            yield node.lineno
+
+
+@pytest.mark.parametrize("package", ["prenet_gnn", "experiments"])
+def test_no_column_is_read_by_its_position(package):
+    found = {}
+    for path in (ROOT / package).rglob("*.py"):
+        lines = list(by_position(ast.parse(path.read_text(encoding="utf-8"))))
+        found |= {str(path.relative_to(ROOT)): lines} if lines else {}
+    assert not found
+
+
+def test_a_column_read_by_position_is_seen():
+    text = "a = data.work[:, 2:4]\nb = device[batch, 3]\nc = totals[1]\nd = run[rows]\ne = x[:, 1]"
+    assert list(by_position(ast.parse(text))) == [1, 2, 3]

@@ -90,7 +90,7 @@ def calls_of(encoded: Encoded, workload: Workload, hardware: Hardware, run: int)
     family_of = {kind: family for family, kinds_ in KINDS_OF.items() for kind in kinds_}
     table["family"] = [family_of.get(KINDS[kind], OTHERS) for kind in encoded.kinds]
     back = float("backward" in workload.phases)
-    work = np.where(flops[:, :1] > 0, flops, moved)
-    ratio = work[:, 1] / np.maximum(work[:, 0], 1.0)
+    needed = np.where(flops[:, :1] > 0, flops, moved)
+    ratio = needed[:, 1] / np.maximum(needed[:, 0], 1.0)
     table["passes"] = encoded.counts * (1.0 + back * ratio.clip(0.0, 4.0))
     return table

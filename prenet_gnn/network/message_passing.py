@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv, GINEConv, MessagePassing, SAGEConv
 
+from prenet_gnn.encoding.fields import EDGE
+
 
 class _ScatterRows(torch.autograd.Function):
     """Sums rows into places; its gradient is a plain selection of rows."""
@@ -36,8 +38,7 @@ class OperatorConv(MessagePassing):
     a class of equal calls gets the same sum as each of its members.
 
     Shapes:
-        `x (N, H)`, `edge_index (2, E)`, `edge_attr (E, 3)` (weight into the consumer, weight out of
-        the producer, log size) -> `(N, H)`
+        `x (N, H)`, `edge_index (2, E)`, `edge_attr (E, EDGE.width)` -> `(N, H)`
     """
 
     def __init__(self, hidden: int) -> None:
@@ -52,10 +53,9 @@ class OperatorConv(MessagePassing):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         """One step of message passing."""
-        size = edge_attr[:, 2:]
-        back = edge_index.flip(0)
-        fed = self._mean(self.to_consumer, x, edge_index, edge_attr[:, :1], size)
-        feeds = self._mean(self.to_producer, x, back, edge_attr[:, 1:2], size)
+        into, out_of, size = (EDGE.span(edge_attr, name, name) for name in EDGE.names)
+        fed = self._mean(self.to_consumer, x, edge_index, into, size)
+        feeds = self._mean(self.to_producer, x, edge_index.flip(0), out_of, size)
         update: Tensor = self.update_net(torch.cat([self.norm(x), fed, feeds], dim=-1))
         return x + update
 
@@ -146,7 +146,7 @@ class GatV2(_TwoWays):
         """The layer of one direction; four heads where the width allows."""
         heads = 4 if hidden % 4 == 0 else 1
         made: nn.Module = GATv2Conv(
-            hidden, hidden // heads, heads, edge_dim=3, add_self_loops=False
+            hidden, hidden // heads, heads, edge_dim=EDGE.width, add_self_loops=False
         )
         return made
 
@@ -157,7 +157,7 @@ class Gine(_TwoWays):
     def make(self, hidden: int) -> nn.Module:
         """The layer of one direction."""
         net = nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
-        made: nn.Module = GINEConv(net, edge_dim=3)
+        made: nn.Module = GINEConv(net, edge_dim=EDGE.width)
         return made
 
 
