@@ -14,7 +14,7 @@ from tracing.costs.vocab import CONVOLUTIONS, KINDS, PRODUCTS, RECURRENT
 if TYPE_CHECKING:
     from prenet_gnn.encoding.precision import Lowered
     from tracing import OpNode
-    from tracing.costs.memory_format import MemoryFormat
+    from tracing.costs.memory_format import InBothLayouts
 
 
 def operator_index(node: OpNode) -> int:
@@ -82,7 +82,7 @@ INT32 = 2**31
 def describe(
     node: OpNode,
     low: Lowered,
-    lies: tuple[MemoryFormat, MemoryFormat],
+    lies: InBothLayouts,
     flops: float,
     moved_bytes: float,
     fused: tuple[float, float] = (0.0, 0.0),

@@ -8,7 +8,7 @@ is computed once and counted (colour refinement, Weisfeiler and Leman 1968). Thi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import numpy as np
 from prenet_gnn.encoding.attention import unfused_attention
 from prenet_gnn.encoding.fusion import Fusion, fusions
 from prenet_gnn.encoding.precision import Lowered, lower, policy
-from tracing.costs.memory_format import MemoryFormat, memory_formats
+from tracing.costs.memory_format import InBothLayouts, in_both_layouts
 from tracing.costs.saved import dropout_active
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Template:
         edge_weight: How many tensors go along each edge of a class.
         members: For every call of the graph its class, -1 for free calls.
         origins: For every call of the graph the number of the call of the given graph it is of.
-        memory_formats: Of the inputs, in the plain and in the channels-last layout, parallel to
-            `nodes`.
+        memory_formats: Those of the inputs in the plain and in the channels-last layout, parallel
+            to `nodes`.
         views: Calls that return their input or a view of it; they cost time on the host.
         fusion: What a compiler can fuse, parallel to `nodes`.
     """
@@ -58,7 +58,7 @@ class Template:
     members: np.ndarray
     origins: np.ndarray
     views: int
-    memory_formats: tuple[tuple[MemoryFormat, MemoryFormat], ...]
+    memory_formats: tuple[InBothLayouts, ...]
     fusion: tuple[Fusion, ...]
 
 
@@ -115,9 +115,7 @@ def _fusions(
     return dict(zip(working, found, strict=True))
 
 
-def _signature(
-    node: OpNode, low: Lowered, lies: tuple[MemoryFormat, MemoryFormat], fusion: Fusion
-) -> Hashable:
+def _signature(node: OpNode, low: Lowered, lies: InBothLayouts, fusion: Fusion) -> Hashable:
     return (
         lies,
         fusion,
@@ -155,9 +153,7 @@ def build_template(
     for index in working:
         for producer, _ in feeds[index]:
             users[producer].append(index)
-    lies = list(
-        zip(memory_formats(graph.nodes, False), memory_formats(graph.nodes, True), strict=True)
-    )
+    lies = in_both_layouts(graph.nodes)
     fusion = _fusions(graph, feeds, working)
     colour: dict[int, int] = _number(
         {i: _signature(graph.nodes[i], lowered[i], lies[i], fusion[i]) for i in working}
@@ -173,37 +169,46 @@ def build_template(
                 for i in working
             }
         )
+    # the first call of every class stands for it
     first: dict[int, int] = {}
     for index in working:
         first.setdefault(colour[index], index)
-    classes = {c: k for k, c in enumerate(first)}
+    chosen = tuple(first.values())
+    place = {c: k for k, c in enumerate(first)}
+    class_of = {index: place[colour[index]] for index in working}
     members = np.full(len(graph.nodes), -1, dtype=np.int64)
-    for index in working:
-        members[index] = classes[colour[index]]
-    weights: Counter[tuple[int, int]] = Counter()
-    for c, index in first.items():
-        for producer, _ in feeds[index]:
-            weights[(classes[colour[producer]], classes[c])] += 1
-    out_weights: Counter[tuple[int, int]] = Counter()
-    for c, index in first.items():
-        for user in users[index]:
-            out_weights[(classes[c], classes[colour[user]])] += 1
-    pairs = sorted(set(weights) | set(out_weights))
-    edges = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    both = np.array([[weights[p], out_weights[p]] for p in pairs], dtype=np.float32)
+    members[working] = [class_of[index] for index in working]
+    edges, weight = _edges(chosen, class_of, feeds, users)
     return Template(
         graph=graph,
-        nodes=tuple(graph.nodes[i] for i in first.values()),
-        lowered=tuple(lowered[i] for i in first.values()),
+        nodes=tuple(graph.nodes[i] for i in chosen),
+        lowered=tuple(lowered[i] for i in chosen),
         counts=np.bincount(members[members >= 0], minlength=len(first)).astype(np.float64),
         edges=edges,
-        edge_weight=both.reshape(-1, 2),
+        edge_weight=weight,
         members=members,
         origins=np.array(origins, dtype=np.int64),
-        memory_formats=tuple(lies[i] for i in first.values()),
+        memory_formats=tuple(lies[i] for i in chosen),
         views=sum(n.kind in ("view", "dropout") and is_free(n) for n in graph.nodes),
-        fusion=tuple(fusion[i] for i in first.values()),
+        fusion=tuple(fusion[i] for i in chosen),
     )
+
+
+def _edges(
+    chosen: Sequence[int],
+    class_of: dict[int, int],
+    feeds: list[list[tuple[int, int]]],
+    users: dict[int, list[int]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Edges between classes `(2, E)`, and tensors along them for a call of either end `(E, 2)`."""
+    into, out_of = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    for index in chosen:
+        own = class_of[index]
+        into.update((class_of[producer], own) for producer, _ in feeds[index])
+        out_of.update((own, class_of[user]) for user in users[index])
+    pairs = sorted(set(into) | set(out_of))
+    weight = np.array([[into[pair], out_of[pair]] for pair in pairs], dtype=np.float32)
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T, weight.reshape(-1, 2)
 
 
 def _number(keys: dict[int, Hashable]) -> dict[int, int]:

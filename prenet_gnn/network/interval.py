@@ -26,7 +26,7 @@ class Situation(NamedTuple):
     """What the width of an interval depends on.
 
     Attributes:
-        device: One of `DEVICES`: whether training had iterations of the device in this format.
+        device: One of `DEVICES`: whether training had iterations of it in this number format.
         mode: `train` or `infer`; empty for both.
         zone: One of `ZONES`; empty for all.
     """

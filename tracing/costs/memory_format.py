@@ -53,6 +53,15 @@ def memory_formats(nodes: Sequence[OpNode], channels_last: bool) -> list[MemoryF
     return [walk.visit(node) for node in nodes]
 
 
+InBothLayouts = tuple[MemoryFormat, MemoryFormat]
+"""Of one call's input: in a network that runs in the plain and in the channels-last layout."""
+
+
+def in_both_layouts(nodes: Sequence[OpNode]) -> list[InBothLayouts]:
+    """Memory formats of every call's input in the plain and in the channels-last layout."""
+    return list(zip(memory_formats(nodes, False), memory_formats(nodes, True), strict=True))
+
+
 class _Walk:
     """Follows the strides of all tensors through a graph, on meta tensors."""
 

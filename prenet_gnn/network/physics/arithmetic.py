@@ -62,11 +62,11 @@ class Rates(nn.Module):
 
     def forward(self, calls: Calls, rate_class: Tensor) -> Tensor:
         """Seconds per FLOP of every call, `(M, 2)`."""
-        formats = calls.of_row(calls.batch.number_format)
+        number_format = calls.of_row(calls.batch.number_format)
         rates = calls.of_row(DEVICE.span(calls.batch.device, "log_peak", "log_power"))
-        logits = self.logits[formats, rate_class]
+        logits = self.logits[number_format, rate_class]
         # no float64 is limited by power
-        power = logits[:, 2].masked_fill(formats == FP64, -math.inf)
+        power = logits[:, 2].masked_fill(number_format == FP64, -math.inf)
         logits = torch.cat([logits[:, :2], power[:, None]], dim=-1)
         return (logits - rates).exp().sum(dim=-1)[:, None].expand(-1, 2)
 
