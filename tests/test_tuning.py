@@ -32,21 +32,22 @@ from prenet_gnn.tuning.worker import PROXY  # noqa: E402
 DEVICES = ("Tesla T4", "NVIDIA GeForce RTX 3090", "Tesla P100-PCIE-16GB")
 
 
-def sample(folder):
+def sample(folder, framework="torch-2.4.0", *, single=False):
     """A sample of nine made-up rows: three networks on three devices."""
     store, keys, table = Store(), [], []
     for width in (8, 16, 32):
         net = nn.Sequential(nn.Conv2d(3, width, 3), nn.ReLU(), nn.Conv2d(width, 8, 3))
         graph = build_template(_traced(net), "fp32")
         key = GraphKey("torchvision", f"net{width}")
-        store.entries[EntryKey(key, "fp32", 4)] = encode(graph, 4, "fp32")
+        for each in {False, single}:
+            store.entries[EntryKey(key, "fp32", 4, each)] = encode(graph, 4, "fp32")
         for number, device in enumerate(DEVICES):
             keys.append(key)
             table.append(
                 {
                     "gpu": device, "mode": "infer", "precision": "fp32", "library": "torchvision",
                     "optimizer": "none", "channels_last": False, "compiled": False,
-                    "cudnn_benchmark": True, "framework": "torch-2.4.0", "batch_size": 4,
+                    "cudnn_benchmark": True, "framework": framework, "batch_size": 4,
                     "timed": "forward", "model": key.model, "step_s": 1e-4 * width * (1 + number),
                     "forward_s": np.nan, "backward_s": np.nan,
                 }
@@ -95,6 +96,12 @@ def test_sample_round_trip(tmp_path):
     ]  # fmt: skip
     assert proxy.rows.seconds.tolist() == rows.seconds.tolist()
     assert proxy.rows.keys == rows.keys
+
+
+def test_rows_that_share_a_graph_of_older_attention_are_found_again(tmp_path):
+    rows = sample(tmp_path, "torch-2.9.0", single=True)
+    assert not any(key.single_attention for key in rows.keys)
+    assert read_proxy(tmp_path).rows.keys == rows.keys
 
 
 def toy(trial):

@@ -17,7 +17,7 @@ from prenet_gnn.data.keys import GraphKey
 from prenet_gnn.data.splits import Split, joint_fold
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.training.rows import Rows, load_rows
-from prenet_gnn.training.store import Store
+from prenet_gnn.training.store import Store, entry_key
 
 ROWS, GRAPHS = "rows.parquet", "graphs.npz"
 # Columns that tell which part of the sample a row is in, and which encoded graph is its own.
@@ -103,7 +103,11 @@ def write_proxy(rows: Rows, drawn: dict[str, np.ndarray], folder: Path) -> None:
         frame[f"graph_{field}"] = [getattr(key, field) for key in keys]
     frame[PART] = np.repeat(list(drawn), [len(part) for part in drawn.values()])
     store = Store()
-    store.entries = {rows.keys[int(i)]: rows.store.entries[rows.keys[int(i)]] for i in chosen}
+    for i, row in zip(chosen, frame.itertuples(), strict=True):
+        shared = rows.keys[int(i)]
+        # a row is found again by its own key, which may not be the one that it shares
+        for key in (shared, entry_key(shared.graph, row)):
+            store.entries[key] = rows.store.entries[shared]
     store.save(folder / GRAPHS)
     with replacing(folder / ROWS) as draft:
         frame.to_parquet(draft)
