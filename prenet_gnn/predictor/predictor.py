@@ -7,17 +7,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.catalogue.spec import Hardware
-from prenet_gnn.encoding.batch import Sample, collate, make_sample
+from prenet_gnn.encoding.batch import collate, make_sample
 from prenet_gnn.encoding.fields import NUMBER_FORMATS
-from prenet_gnn.encoding.latents import device_key
-from prenet_gnn.errors import CheckpointError, ConfigError
+from prenet_gnn.errors import CheckpointError
 from prenet_gnn.memory.iteration import Followed, follow, memory_key
 from prenet_gnn.memory.peak import estimate, fits
 from prenet_gnn.network.checkpoint import Checkpoint
@@ -27,7 +26,7 @@ from prenet_gnn.predictor.breakdown import Breakdown
 from prenet_gnn.predictor.derived import DerivedGraphs
 from prenet_gnn.predictor.outside import Seen, zone_of
 from prenet_gnn.predictor.prediction import Prediction
-from prenet_gnn.predictor.questions import check_workload
+from prenet_gnn.predictor.questions import Question, aligned, check_workload, in_batches
 from prenet_gnn.workload.frameworks import computes_in_single
 from prenet_gnn.workload.workload import Workload
 
@@ -39,28 +38,11 @@ __all__ = ["Prediction", "Predictor"]
 # Number formats whose times are known poorly on all devices: held-out errors are about twice
 # those of others (`experiments.outside`).
 POORLY_KNOWN_FORMATS = {"fp64": "double precision", "half_plain": "half precision on plain lanes"}
-# Calls of one batch; more only costs memory.
-CALLS_PER_BATCH = 40_000
 # Where launching takes this share of the device's time, a warning says that the host decides.
 HOST_SHARE = 0.9
 # A device's time that is longer than all of training by this much, as a logarithm, is warned of.
 BEYOND_LONGEST = 0.7
 SHORTEST_S = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What one prediction is asked for, and the row that asks the network."""
-
-    graph: OpGraph
-    hardware: Hardware
-    workload: Workload
-    sample: Sample
-
-    @property
-    def device(self) -> str:
-        """The device in its number format, as weights name it."""
-        return device_key(self.hardware.name, NUMBER_FORMATS[self.sample.number_format])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +107,13 @@ class Predictor:
         Returns:
             One prediction for each position of the longest argument.
         """
-        listed = _aligned(graphs, hardware, workloads or Workload())
+        listed = aligned(graphs, hardware, workloads or Workload())
         for _, _, each in listed:
             check_workload(each)
         questions = [self._question(*each) for each in listed]
         return [
             self._prediction(question, answer)
-            for part in _parts(questions)
+            for part in in_batches(questions)
             for question, answer in zip(part, self._answers(part), strict=True)
         ]
 
@@ -281,26 +263,3 @@ def _seen(checkpoint: Checkpoint) -> Seen | None:
         raise CheckpointError(
             f"the weights' list of graphs is damaged: {error}. Copy the weights again."
         ) from None
-
-
-def _parts(questions: Sequence[Question]) -> Iterator[Sequence[Question]]:
-    """Batches of questions; each has one at least, and no more calls than memory should hold."""
-    start = 0
-    while start < len(questions):
-        end, calls = start, 0
-        while end < len(questions) and (end == start or calls < CALLS_PER_BATCH):
-            calls += len(questions[end].sample.encoded.operators)
-            end += 1
-        yield questions[start:end]
-        start = end
-
-
-def _aligned(*columns: Any) -> list[tuple[Any, ...]]:
-    lists = [list(c) if isinstance(c, list | tuple) else [c] for c in columns]
-    length = max(len(values) for values in lists)
-    if any(len(values) not in (1, length) for values in lists):
-        sizes = ", ".join(str(len(values)) for values in lists)
-        raise ConfigError(
-            f"graphs, hardware and workloads are {sizes} long: give equal lengths, or one of each."
-        )
-    return list(zip(*(v * length if len(v) == 1 else v for v in lists), strict=True))
