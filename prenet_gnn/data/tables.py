@@ -30,7 +30,11 @@ PIPELINE_PHASES = ("data_loading", "postprocess")
 
 MS_PER_S = 1e3
 # The spelling of `Workload`. "sgd" in the timm script and the NVIDIA examples has momentum.
-_OPTIMIZER_NAMES = {"sgd": "sgd_momentum", "decoupled_adamw": "adamw"}
+_OPTIMIZER_NAMES = {
+    "sgd": "sgd_momentum",
+    "decoupled_adamw": "adamw",
+    "8-bit adamw": "adamw8bit",
+}
 
 
 def find_data_dir(path: str | Path | None = None) -> Path:

@@ -20,8 +20,6 @@ from prenet_gnn.workload.frameworks import is_foreach
 from prenet_gnn.workload.optimizers import OPTIMIZERS
 from prenet_gnn.workload.workload import Workload
 
-# A foreach kernel takes this many tensors at a time (multi_tensor_apply's limit is near it).
-FOREACH_TENSORS = 30
 # Bytes of an element of weights and gradients where it is not four.
 ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp64": 8}
 
@@ -92,14 +90,14 @@ def step_vector(encoded: Encoded, workload: Workload) -> np.ndarray:
     foreach = is_foreach(workload.framework_version)
     optimizer = OPTIMIZERS[workload.optimizer]
     numel = TOTALS.of(encoded.totals, "trainable_numel")
-    weights = numel * ITEM_BYTES.get(workload.precision, 4)
-    groups = np.ceil(tensors / FOREACH_TENSORS) if foreach else tensors
+    item_bytes = ITEM_BYTES.get(workload.precision, 4)
+    weights = numel * item_bytes
     # Gradients are freed, not zeroed, where the optimizer is foreach
     zeroed = 0.0 if foreach else 1.0
     return STEP.row(
         {
-            "optimizer_bytes": optimizer.passes * weights,
-            "optimizer_kernels": optimizer.kernels * groups,
+            "optimizer_bytes": optimizer.moved_bytes(numel, item_bytes),
+            "optimizer_kernels": optimizer.launches(tensors, foreach),
             "zero_grad_bytes": zeroed * weights,
             "zero_grad_kernels": zeroed * tensors,
             "input_bytes": TOTALS.of(encoded.totals, "input_bytes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
 # Small enough that weights stay what they are over hundreds of iterations
 LEARNING_RATE = 1e-6
 MOMENTUM = 0.9
+# What each optimizer of `workload.optimizers` is: module, class, options.
+OPTIMIZER_CLASSES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sgd": ("torch.optim", "SGD", {}),
+    "sgd_momentum": ("torch.optim", "SGD", {"momentum": MOMENTUM}),
+    "adam": ("torch.optim", "Adam", {}),
+    "adamw": ("torch.optim", "AdamW", {}),
+    "nadam": ("torch.optim", "NAdam", {}),
+    "rmsprop": ("torch.optim", "RMSprop", {}),
+    "adagrad": ("torch.optim", "Adagrad", {}),
+    "adafactor": ("torch.optim", "Adafactor", {}),
+    "lamb": ("timm.optim", "Lamb", {}),
+    "lion": ("timm.optim", "Lion", {}),
+    "fused_sgd": ("torch.optim", "SGD", {"fused": True}),
+    "fused_sgd_momentum": ("torch.optim", "SGD", {"fused": True, "momentum": MOMENTUM}),
+    "fused_adam": ("torch.optim", "Adam", {"fused": True}),
+    "fused_adamw": ("torch.optim", "AdamW", {"fused": True}),
+    "adam8bit": ("bitsandbytes.optim", "Adam8bit", {}),
+    "adamw8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
+}
 CAST = {"fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
 AUTOCAST = {"amp_fp16": "float16", "amp_bf16": "bfloat16"}
 
@@ -168,16 +188,18 @@ def _check(workload: Workload, device: torch.device) -> None:
 
 
 def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | None:
-    import torch
 
     params = [p for p in model.parameters() if p.requires_grad]
     if name == "none" or not params:
         return None
-    if name in ("sgd", "sgd_momentum"):
-        momentum = MOMENTUM if name == "sgd_momentum" else 0.0
-        return torch.optim.SGD(params, lr=LEARNING_RATE, momentum=momentum)
-    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
-    return kind(params, lr=LEARNING_RATE)
+    module, kind, options = OPTIMIZER_CLASSES[name]
+    try:
+        made = getattr(importlib.import_module(module), kind)
+    except (ImportError, AttributeError) as error:
+        package = module.partition(".")[0]
+        raise MeasureError(f"optimizer {name} is {package}'s {kind}: install {package}.") from error
+    stepper: torch.optim.Optimizer = made(params, lr=LEARNING_RATE, **options)
+    return stepper
 
 
 def _placed(value: Any, workload: Workload, device: torch.device) -> Any:

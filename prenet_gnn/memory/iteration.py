@@ -125,25 +125,25 @@ class _State:
 
     def __init__(self, graph: OpGraph, workload: Workload, sizes: TensorBytes, device: str) -> None:
         unique = [p for p in graph.parameters if p.unique]
-        stored = [sizes.stored(p.spec) for p in unique]
-        trained = [
-            size
-            for p, size in zip(unique, stored, strict=True)
-            if p.requires_grad and not p.is_buffer
-        ]
-        self.weights, self.trained = sum(stored), sum(trained)
-        self.largest = max(trained, default=0)
+        trained = [p.spec for p in unique if p.requires_grad and not p.is_buffer]
+        stored = [sizes.stored(spec) for spec in trained]
+        self.weights = sum(sizes.stored(p.spec) for p in unique)
+        self.trained, self.largest = sum(stored), max(stored, default=0)
         self.is_modern = is_foreach(workload.framework_version)
         self.foreach = self.is_modern and device == "cuda"
         self.optimizer = OPTIMIZERS[workload.optimizer if graph.mode == "train" else "none"]
-        self.optimizer_bytes = self.trained * self.optimizer.states
+        self.optimizer_bytes = sum(
+            sizes.rounded(size)
+            for spec in trained
+            for size in self.optimizer.states(spec.shape, sizes.stored_item(spec))
+        )
         # Gradients that are zeroed and not freed exist all the time
         self.kept_gradients = 0 if self.is_modern or graph.mode == "infer" else self.trained
 
     @property
     def step_temporaries(self) -> int:
         """Of all weights at once, or of one at a time."""
-        if self.foreach:
+        if self.optimizer.takes_groups(self.foreach):
             return self.optimizer.temporaries * self.trained
         return self.optimizer.loop_temporaries * self.largest
 

@@ -31,10 +31,12 @@ class TensorBytes:
 
     def stored(self, spec: TensorSpec) -> int:
         """Bytes of a weight or input."""
-        size = spec.bytes
-        if spec.dtype in ("float32", "complex64"):
-            size = size * self.single // SINGLE
-        return self.rounded(size)
+        return self.rounded(spec.numel * self.stored_item(spec))
+
+    def stored_item(self, spec: TensorSpec) -> int:
+        """Bytes of an element of a weight or input."""
+        scale = self.single if spec.dtype in ("float32", "complex64") else SINGLE
+        return spec.item_bytes * scale // SINGLE
 
     def size(self, source: Source, spec: TensorSpec) -> int:
         """Bytes of any tensor of the graph."""

@@ -131,7 +131,10 @@ def workload_of(row: object) -> Workload:
 
 
 def _optimizer(name: str) -> str:
-    """Nearest of the optimizers that are modelled, by tensors moved."""
+    """Nearest of the optimizers that the weights were fitted with, by tensors moved.
+
+    `Workload` knows more of them; rows keep these few until the next fit.
+    """
     plain = name.lower()
     if plain in ("none", "", "nan"):
         return "none"

@@ -43,7 +43,7 @@ class Workload:
         mode: `train` (one full iteration) or `infer` (one forward pass).
         precision: Number format; `amp_*` is autocast over float32 weights, `fp16`/`bf16`/`fp64`
             cast the whole model, `tf32` is float32 with TensorFloat-32 matrix products.
-        optimizer: What updates the weights; `none` leaves the optimizer step out.
+        optimizer: What updates the weights, of `optimizers.OPTIMIZERS`; `none` leaves the step out.
         channels_last: NHWC memory layout.
         compiled: Run through `torch.compile` (inductor).
         cudnn_benchmark: cuDNN searches for its fastest convolution kernels.
