@@ -118,7 +118,7 @@ def test_a_question_and_a_measured_row_know_the_same_attention(library, version)
         ({"image_size": "1e30"}, "between 1 and"),
         ({"mode": "trian"}, "Did you mean 'train'"),
         ({"precision": "fp8"}, "Allowed: fp32"),
-        ({"optimizer": "lamb"}, "optimizer 'lamb'"),
+        ({"optimizer": "ranger"}, "optimizer 'ranger'"),
         ({"compiled": "maybe"}, "true or false"),
         ({"timed": "forward+dinner"}, "dinner"),
         ({"attention": "flash"}, "Allowed: sdpa, eager"),
