@@ -6,7 +6,6 @@ import csv
 import gzip
 import os
 
-import pandas as pd
 import pytest
 
 from prenet_gnn.common import processes
@@ -96,6 +95,7 @@ def test_attention_is_that_of_the_framework_unless_asked(framework, asked, atten
 @pytest.mark.parametrize("library", ["timm", "transformers"])
 @pytest.mark.parametrize("version", [(1, 13), (2, 0), (2, 4), (2, 5), (2, 9)])
 def test_a_question_and_a_measured_row_know_the_same_attention(library, version):
+    pd = pytest.importorskip("pandas")
     framework = "torch-{}.{}".format(*version)
     job = parse_job({**ROW, "model": f"{library}:net", "framework": framework})
     row = {"library": library, "model": "net", "image_size": 0, "seq_len": 0, "mode": "train"}
