@@ -10,7 +10,6 @@ import pytest
 
 from prenet_gnn.common import processes
 from prenet_gnn.common.files import write_whole
-from prenet_gnn.data.keys import graph_requests
 from prenet_gnn.errors import ConfigError, DataError
 from prenet_gnn.predictor import bulk
 from prenet_gnn.predictor.bulk import Answer, answer_rows, to_csv, trace_all
@@ -96,6 +95,8 @@ def test_attention_is_that_of_the_framework_unless_asked(framework, asked, atten
 @pytest.mark.parametrize("version", [(1, 13), (2, 0), (2, 4), (2, 5), (2, 9)])
 def test_a_question_and_a_measured_row_know_the_same_attention(library, version):
     pd = pytest.importorskip("pandas")
+    from prenet_gnn.data.keys import graph_requests
+
     framework = "torch-{}.{}".format(*version)
     job = parse_job({**ROW, "model": f"{library}:net", "framework": framework})
     row = {"library": library, "model": "net", "image_size": 0, "seq_len": 0, "mode": "train"}
