@@ -16,7 +16,6 @@ from prenet_gnn.catalogue.devices import get_hardware
 from prenet_gnn.data.reading import FIRST_LINE, RowProblem, Schema, lines, raise_first, read_table
 from prenet_gnn.data.schema import MEASUREMENTS, MEMORY, OPERATORS
 from prenet_gnn.errors import ConfigError, DataError, UnknownHardwareError
-from prenet_gnn.workload.optimizers import OPTIMIZERS
 from prenet_gnn.workload.workload import PHASES, PRECISIONS
 
 log = logging.getLogger(__name__)
@@ -25,6 +24,8 @@ MEASUREMENT_FILES = ("measurements.csv.gz", "measurements_extra.csv.gz")
 OPERATOR_FILES = ("operators.csv.gz", "operators_extra.csv.gz")
 MEMORY_FILE = "memory.csv.gz"
 TRAINING_LIBRARIES = ("timm", "torchvision", "transformers")
+# `Workload` knows more optimizers than the weights were fitted with.
+FITTED_OPTIMIZERS = ("none", "sgd", "sgd_momentum", "adam", "adamw")
 # Phases that belong to the input pipeline or to what follows the model, not to the model.
 PIPELINE_PHASES = ("data_loading", "postprocess")
 
@@ -84,7 +85,8 @@ def training_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Keeps the rows that can teach the time of one model on one known device.
 
     Left out: suspect rows, several devices, libraries without a traceable model, input pipelines,
-    devices outside the catalogue, precisions and optimizers that `Workload` does not have.
+    devices outside the catalogue, precisions that `Workload` does not have, optimizers that
+    are not fitted.
     """
     keep = {
         "suspect": ~frame["suspect"],
@@ -92,7 +94,7 @@ def training_rows(frame: pd.DataFrame) -> pd.DataFrame:
         "library": frame["library"].isin(TRAINING_LIBRARIES),
         "input pipeline": ~frame["has_input_pipeline"],
         "precision": frame["precision"].isin(PRECISIONS),
-        "optimizer": frame["optimizer"].isin(OPTIMIZERS),
+        "optimizer": frame["optimizer"].isin(FITTED_OPTIMIZERS),
         "unknown device": frame["device"] != "",
     }
     kept = pd.Series(True, index=frame.index)
