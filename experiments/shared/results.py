@@ -32,6 +32,7 @@ TABLES = (
     "operators.csv.gz",
     "operators_extra.csv.gz",
     "memory.csv.gz",
+    "measurements_lambda.csv.gz",
 )
 Result = dict[str, Any]
 

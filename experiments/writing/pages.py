@@ -12,6 +12,7 @@ from experiments.shared.results import read_result
 # Result file -> the module whose `table` shows it, and the page.
 STUDIES = {
     "ensemble": ("ensemble", "accuracy.md"),
+    "published": ("published", "accuracy.md"),
     "outside": ("outside", "accuracy.md"),
     "breakdown": ("breakdown", "accuracy.md"),
     "memory": ("memory_verdict", "accuracy.md"),

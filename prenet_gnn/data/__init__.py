@@ -11,6 +11,7 @@ _HOME = {
     "read_operators": "data.tables",
     "read_memory": "data.tables",
     "training_rows": "data.tables",
+    "read_published": "data.published",
     "RowProblem": "data.reading",
     "check_tables": "data.checks",
     "GraphKey": "data.keys",

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from prenet_gnn.data.published import PUBLISHED_FILE, published_problems
 from prenet_gnn.data.reading import RowProblem, Schema, lines, read_table
-from prenet_gnn.data.schema import MEASUREMENTS, MEMORY, OPERATORS
+from prenet_gnn.data.schema import MEASUREMENTS, MEMORY, OPERATORS, PUBLISHED
 from prenet_gnn.data.tables import (
     MEASUREMENT_FILES,
     MEMORY_FILE,
@@ -49,6 +50,9 @@ def check_tables(data_dir: str | Path) -> list[RowProblem]:
     for name in OPERATOR_FILES:
         problems += _check_file(folder / name, OPERATORS)
     problems += _check_file(folder / MEMORY_FILE, MEMORY)
+    # Older collections are without it, and no network needs it.
+    if (folder / PUBLISHED_FILE).exists():
+        problems += _check_file(folder / PUBLISHED_FILE, PUBLISHED)
     return problems
 
 
@@ -68,6 +72,8 @@ def _check_file(path: Path, schema: Schema) -> list[RowProblem]:
         problems += phase_problems(frame, path.name)
         problems += _throughput_problems(frame, path.name)
         problems += _sum_problems(frame, path.name)
+    elif schema is PUBLISHED:
+        problems += published_problems(frame, path.name)
     problems += _duplicates(frame, path.name)
     return sorted(problems, key=lambda p: (p.row, p.column))
 

@@ -57,8 +57,8 @@ _FAMILIES_BY_HEAD = (
 
 
 def architecture(library: str, model: str) -> str:
-    """One name per network whatever library, weights tag or old prefix it comes with."""
-    name = model.lower().rsplit("/", 1)[-1].split(".")[0]
+    """One name per network whatever library, weights tag, head or old prefix it comes with."""
+    name = model.lower().rsplit("/", 1)[-1].split("@")[0].split(".")[0]
     name = re.sub(r"^(tv|gluon|ssl|swsl|ig|legacy|torchvision)_", "", name)
     return _TIMM_NAMES.get(name, name) if library in ("torchvision", "transformers") else name
 

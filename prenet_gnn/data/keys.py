@@ -59,11 +59,15 @@ class GraphKey:
 
 
 def graph_requests(frame: pd.DataFrame) -> pd.Series:
-    """The key of the graph of every row of `read_measurements`; many rows share one."""
+    """The key of the graph of every row of `read_measurements`; many rows share one.
+
+    A column `attention`, as `read_published` has it, says where it is known which code ran.
+    """
     columns = ("library", "model", "image_size", "seq_len", "mode", "torch_version")
     known: dict[tuple[object, ...], GraphKey] = {}
     keys = []
-    for row in zip(*(frame[name].tolist() for name in columns), strict=True):
+    stated = frame["attention"].tolist() if "attention" in frame else [""] * len(frame)
+    for row in zip(*(frame[name].tolist() for name in columns), stated, strict=True):
         if row not in known:
             known[row] = _key(*row)
         keys.append(known[row])
@@ -120,9 +124,13 @@ def error_path(key: GraphKey, folder: str | Path | None = None) -> Path:
     return graph_folder(folder) / f"{key.stem}.error.json"
 
 
-def _key(library: str, model: str, image: int, seq: int, mode: str, version: int) -> GraphKey:
+def _key(
+    library: str, model: str, image: int, seq: int, mode: str, version: int, attention: str
+) -> GraphKey:
     if library == "torchvision" and not image and "rcnn" not in model:
         image = TORCHVISION_IMAGE_SIZE
-    # Unknown versions, written 0, are of 2018 to 2022, before fused attention.
-    fused = library not in CHOOSE_ATTENTION or fuses_attention(library, divmod(version, 100))
-    return GraphKey(library, model, image, seq, mode, "sdpa" if fused else "eager")
+    if not attention:
+        # Unknown versions, written 0, are of 2018 to 2022, before fused attention.
+        fused = library not in CHOOSE_ATTENTION or fuses_attention(library, divmod(version, 100))
+        attention = "sdpa" if fused else "eager"
+    return GraphKey(library, model, image, seq, mode, attention)

@@ -59,3 +59,38 @@ MEMORY = Schema(
     },
     bools=("suspect",),
 )
+PUBLISHED = Schema(
+    text=(
+        "run_id",
+        "source",
+        "system_id",
+        "model",
+        "library",
+        "task",
+        "gpu",
+        "precision",
+        "framework",
+        "cuda",
+        "optimizer",
+        "timed",
+        "host_cpu",
+        "host_memory",
+        "driver",
+        "os",
+        "source_file",
+    ),
+    optional_text=("head", "board"),
+    numbers={
+        "n_gpus": Range(1, 1e5, required=True, whole=True),
+        "batch_size": Range(1, 1e7, required=True, whole=True),
+        "image_size": Range(8, 16384, whole=True),
+        "seq_len": _SIZE,
+        "step_time_ms": Range(1e-3, 3.6e6, required=True),
+        "step_time_std_ms": Range(0, 3.6e6),
+        "n_iters": _SIZE,
+        "runs": Range(1, 1e4, required=True, whole=True),
+        # A slowest repeat that takes ten times the fastest is another measurement.
+        "runs_spread": Range(0, 9, required=True),
+    },
+    bools=("channels_last", "compiled", "cudnn_benchmark"),
+)

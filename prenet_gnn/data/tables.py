@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,14 @@ _OPTIMIZER_NAMES = {
     "decoupled_adamw": "adamw",
     "8-bit adamw": "adamw8bit",
 }
+_TIMES = {
+    "step_time": "step",
+    "step_time_mean": "step_mean",
+    "step_time_std": "step_std",
+    "fwd": "forward",
+    "bwd": "backward",
+}
+_COUNTS = {"params_m": ("params", 1e6), "gmacs": ("macs", 1e9), "macts": ("activations", 1e6)}
 
 
 def find_data_dir(path: str | Path | None = None) -> Path:
@@ -78,7 +86,8 @@ def read_measurements(data_dir: str | Path) -> pd.DataFrame:
     Raises:
         DataError: A file is damaged, lacks a column or holds a value of the wrong type or range.
     """
-    return _normalise(_read(Path(data_dir), MEASUREMENT_FILES, MEASUREMENTS, phase_problems))
+    frame = read_tables(Path(data_dir), MEASUREMENT_FILES, MEASUREMENTS, phase_problems)
+    return normalise(frame, MEASUREMENTS)
 
 
 def training_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -114,7 +123,7 @@ def read_operators(data_dir: str | Path) -> pd.DataFrame:
     Raises:
         DataError: A file is damaged, lacks a column or holds a value of the wrong type or range.
     """
-    frame = _read(Path(data_dir), OPERATOR_FILES, OPERATORS)
+    frame = read_tables(Path(data_dir), OPERATOR_FILES, OPERATORS)
     frame["device"] = _map_unique(frame["gpu"], device_name)
     frame["latency_s"] = frame.pop("latency_ms") / MS_PER_S
     frame["fp32_math"] = frame["precision"] == "fp16 (fp32 math)"
@@ -146,7 +155,7 @@ def read_memory(data_dir: str | Path) -> pd.DataFrame:
     Raises:
         DataError: The file is damaged, lacks a column or holds a value of the wrong type or range.
     """
-    frame = _read(Path(data_dir), (MEMORY_FILE,), MEMORY)
+    frame = read_tables(Path(data_dir), (MEMORY_FILE,), MEMORY)
     frame["device"] = _map_unique(frame["gpu"], device_name)
     for name in ("batch_size", "image_size", "seq_len", "n_gpus"):
         frame[name] = frame[name].fillna(0).astype(np.int64)
@@ -162,7 +171,9 @@ def device_name(name: str) -> str:
         return ""
 
 
-def phase_problems(frame: pd.DataFrame, file: str) -> list[RowProblem]:
+def phase_problems(
+    frame: pd.DataFrame, file: str, known: Sequence[str] = PHASES
+) -> list[RowProblem]:
     """Rows whose `task` or `timed` has an unknown value, or whose two do not go together."""
     found = []
     for line in lines(~frame["task"].isin(("train", "infer"))):
@@ -170,10 +181,10 @@ def phase_problems(frame: pd.DataFrame, file: str) -> list[RowProblem]:
         found.append(RowProblem(file, line, "task", f"'{task}' is neither train nor infer"))
     for timed in frame["timed"].unique():
         phases = timed.split("+") if timed else []
-        unknown = [p for p in phases if p not in PHASES]
+        unknown = [p for p in phases if p not in known]
         mask = frame["timed"] == timed
         if unknown:
-            problem = f"phase '{unknown[0]}' is not known; known are {', '.join(PHASES)}"
+            problem = f"phase '{unknown[0]}' is not known; known are {', '.join(known)}"
             found += [RowProblem(file, line, "timed", problem) for line in lines(mask)]
         mismatch = mask & ((frame["task"] == "train") != ("backward" in phases))
         problem = f"'{timed}' does not go with the task"
@@ -193,17 +204,23 @@ def torch_version(framework: str) -> int:
     return 100 * int(digits[0]) + int(digits[1]) if known else 0
 
 
-def _normalise(frame: pd.DataFrame) -> pd.DataFrame:
+def normalise(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """End-to-end rows in SI units, with device names of the catalogue and spellings of `Workload`.
+
+    Args:
+        frame: What `read_tables` gives.
+        schema: That of the table; a table need not have all columns of `MEASUREMENTS`.
+    """
     for name in ("n_gpus", "batch_size", "image_size", "seq_len", "n_iters"):
         frame[name] = frame[name].fillna(0).astype(np.int64)
-    for name in (*MEASUREMENTS.bools, *MEASUREMENTS.optional_bools):
+    for name in (*schema.bools, *schema.optional_bools):
         frame[name] = frame[name].astype("boolean").fillna(False).astype(bool)
-    times = {"step_time": "step", "step_time_mean": "step_mean", "step_time_std": "step_std"}
-    for old, new in {**times, "fwd": "forward", "bwd": "backward"}.items():
-        frame[f"{new}_s"] = frame.pop(f"{old}_ms") / MS_PER_S
-    counts = {"params_m": ("params", 1e6), "gmacs": ("macs", 1e9), "macts": ("activations", 1e6)}
-    for old, (new, factor) in counts.items():
-        frame[new] = frame.pop(old) * factor
+    for old, new in _TIMES.items():
+        if f"{old}_ms" in frame:
+            frame[f"{new}_s"] = frame.pop(f"{old}_ms") / MS_PER_S
+    for old, (new, factor) in _COUNTS.items():
+        if old in frame:
+            frame[new] = frame.pop(old) * factor
     frame["timed"] = _map_unique(frame["timed"], _canonical_timed)
     frame["has_input_pipeline"] = _map_unique(frame["timed"], _has_pipeline).astype(bool)
     frame["torch_version"] = _map_unique(frame["framework"], torch_version).astype(np.int64)
@@ -216,7 +233,8 @@ def _normalise(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _canonical_timed(timed: str) -> str:
-    return "+".join(sorted(set(timed.split("+")), key=PHASES.index))
+    """The phases of `Workload` in the order they run."""
+    return "+".join(phase for phase in PHASES if phase in timed.split("+"))
 
 
 def _has_pipeline(timed: str) -> bool:
@@ -228,7 +246,7 @@ def _map_unique(values: pd.Series, function: Any) -> pd.Series:
     return values.map({value: function(value) for value in values.unique()})
 
 
-def _read(
+def read_tables(
     folder: Path,
     names: tuple[str, ...],
     schema: Schema,

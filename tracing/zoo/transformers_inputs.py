@@ -35,9 +35,17 @@ def example_inputs(model: nn.Module, request: Request) -> dict[str, Any]:
     inputs |= _labels(model, inputs, takes, request)
     if _needs_decoder_tokens(model, inputs, takes):
         inputs["decoder_input_ids"] = _tokens(request.batch_size, _length(model, request))
-    if getattr(_config(model), "model_type", "") in _NEED_MASK:
-        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    for name in _beside_tokens(model, takes):
+        inputs[name] = torch.ones_like(inputs["input_ids"])
     return inputs
+
+
+def _beside_tokens(model: nn.Module, takes: Any) -> list[str]:
+    """Inputs of the shape of the tokens; question and text are one padded pair of texts."""
+    if type(model).__name__.endswith("ForQuestionAnswering"):
+        return [name for name in ("attention_mask", "token_type_ids") if name in takes]
+    need_mask = getattr(_config(model), "model_type", "") in _NEED_MASK
+    return ["attention_mask"] if need_mask else []
 
 
 def _main_inputs(model: nn.Module, takes: Any, request: Request) -> dict[str, torch.Tensor]:
