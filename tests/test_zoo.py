@@ -105,10 +105,8 @@ def test_detection_models_come_with_targets_on_the_cpu() -> None:
         (
             "bert-tiny@BertForQuestionAnswering",
             "BertForQuestionAnswering",
-            {
-                **dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (2, 32)),
-                **dict.fromkeys(("start_positions", "end_positions"), (2,)),
-            },
+            dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (2, 32))
+            | dict.fromkeys(("start_positions", "end_positions"), (2,)),
         ),
         ("t5-small", "T5ForConditionalGeneration", {"input_ids": (2, 32), "labels": (2, 32)}),
         (
