@@ -41,7 +41,7 @@ def _plain(text: str) -> str:
 
 
 def test_catalogue_is_complete() -> None:
-    assert len(DEVICES) >= 194
+    assert len(DEVICES) >= 199
     assert len({each.name for each in DEVICES}) == len(DEVICES)
     assert list_hardware() == DEVICES
     assert {each.kind for each in DEVICES} == {"gpu", "cpu", "tpu", "other"}
@@ -88,6 +88,7 @@ def test_variants_share_what_their_chips_share() -> None:
         ("NVIDIA GeForce RTX 4060 Ti 8GB", "NVIDIA GeForce RTX 4060 Ti 16GB"),
         ("NVIDIA GeForce RTX 5060 Ti 8GB", "NVIDIA GeForce RTX 5060 Ti 16GB"),
         ("NVIDIA RTX A2000", "NVIDIA RTX A2000 12GB"),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", "NVIDIA GeForce RTX 3080 Laptop GPU 16GB"),
     ):
         one, other = get_hardware(name), get_hardware(twin)
         for precision in ("fp32", "tf32", "fp16", "bf16"):
@@ -133,6 +134,12 @@ def test_peak_falls_back_to_what_the_device_computes_in() -> None:
         ("nvidia geforce rtx 4090", "NVIDIA GeForce RTX 4090"),
         ("RTX_4080", "NVIDIA GeForce RTX 4080"),
         ("2080ti", "NVIDIA GeForce RTX 2080 Ti"),
+        ("rtx 2080", "NVIDIA GeForce RTX 2080"),
+        ("2080 super max-q", "NVIDIA GeForce RTX 2080 Super Max-Q"),
+        ("GeForce RTX 2070 with Max-Q Design", "NVIDIA GeForce RTX 2070 Max-Q"),
+        ("quadro rtx 5000", "Quadro RTX 5000"),
+        ("RTX 5000", "Quadro RTX 5000"),
+        ("3080 laptop gpu 16gb", "NVIDIA GeForce RTX 3080 Laptop GPU 16GB"),
         ("T4", "Tesla T4"),
         ("NVIDIA H100 80GB HBM3", "NVIDIA H100-SXM5-80GB"),
         ("h100 sxm", "NVIDIA H100-SXM5-80GB"),
@@ -190,7 +197,7 @@ def test_lookup_takes_common_spellings(text: str, name: str) -> None:
         ("RX 7700", None),
         ("RX 780", None),
         ("RTX 309", None),
-        ("RTX 2080 Max-Q", None),
+        ("RTX 3070 Max-Q", None),
         ("Quadro RTX 4000", None),
         ("RX 7900", None),
         ("RX 6900", None),
@@ -211,7 +218,7 @@ def test_part_of_a_word_is_no_name(text: str, name: str | None) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["H100", "V100", "a100 40gb", "A100 80GB", "A800", "RTX PRO 6000", "RTX 5000", "Titan X"],
+    ["H100", "V100", "a100 40gb", "A100 80GB", "A800", "RTX PRO 6000", "3080 laptop", "Titan X"],
 )
 def test_ambiguous_name_lists_the_candidates(text: str) -> None:
     with pytest.raises(UnknownHardwareError, match="several devices") as caught:
