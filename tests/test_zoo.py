@@ -54,6 +54,7 @@ def test_vision_models_are_on_meta(spec: str, shape: Any, parameters: int | None
         ("vit_base2_patch32_256", "vision_transformer", 119.46, 256),
         ("vit_base_patch32_224_sam", "vision_transformer", 88.22, 224),
         ("resnetv2_50d_evob", "resnetv2", 25.59, 224),
+        ("swin_v2_cr_tiny_224", "swin_transformer_v2_cr", 28.33, 224),
     ],
 )
 def test_old_timm_names_give_the_old_network(

@@ -34,6 +34,8 @@ OLD_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
         {"class_token": True, "global_pool": "token", "fc_norm": False},
     ),
 }
+# Beginnings of names before a release renamed all of a kind.
+OLD_BEGINNINGS = {"swin_v2_cr_": "swinv2_cr_"}
 # Input sizes of old names whose current name has another default.
 OLD_SIZES = {"gluon_xception65": 299, "semobilevit_s": 256, "vit_base2_patch32_256": 256}
 # Old names that no current network equals.
@@ -95,6 +97,9 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
         raise ZooError(f"timm no longer builds '{name}': {GONE[name]}.")
     if name in OLD_NAMES:
         return OLD_NAMES[name]
+    for old, new in OLD_BEGINNINGS.items():
+        if name.startswith(old):
+            name = new + name.removeprefix(old)
     registry = timm.models._registry
     base, dot, _ = name.partition(".")
     if base in registry._deprecated_models and not dot:
