@@ -114,7 +114,7 @@ def nets() -> list[tuple[nn.Module, tuple[torch.Tensor, ...]]]:
 def test_both_ways_of_tracing_agree(number: int, training: bool) -> None:
     model, args = nets()[number]
     model.train(training)
-    first = trace(model, args)
+    first = trace(model, args, backend="export")
     second = trace(model, args, backend="record")
     working = [
         [(n.target, n.kind, n.module, n.output_specs, n.needs_grad) for n in g if n.kind != "view"]

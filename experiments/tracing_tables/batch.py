@@ -27,7 +27,7 @@ def _trace(name: str, batch: int) -> OpGraph:
         model, args, kwargs = small(short, batch)
     else:
         model, args, kwargs = zoo.build(name, batch_size=batch, mode="train")
-    return trace(model, args, kwargs, backend="record")
+    return trace(model, args, kwargs)
 
 
 def _plain(graph: OpGraph) -> OpGraph:

@@ -81,7 +81,7 @@ def row(key: str) -> Row:
     """Both figures of one model and optimizer."""
     name, _, optimizer = key.partition(", ")
     model = on_meta(partial(_build, name))
-    graph = trace(model, (torch.empty(SHAPE, device="meta"),), loss="none", backend="record")
+    graph = trace(model, (torch.empty(SHAPE, device="meta"),), loss="none")
     workload = Workload(precision="fp32", optimizer=optimizer)
     ours = peak_memory(graph, workload, device="cpu").allocated_bytes
     theirs = tracked_bytes(name, optimizer)

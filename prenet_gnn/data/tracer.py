@@ -116,7 +116,6 @@ def _trace(key: GraphKey, root: Path, data_dir: Path | None) -> tuple[OpGraph, b
         model,
         args,
         {**kwargs, **_padding_mask(model, kwargs)},
-        backend="record",
         unknown_ops="ignore",
     )
     return graph, has_choice

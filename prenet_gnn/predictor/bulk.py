@@ -139,7 +139,7 @@ def trace_request(request: TraceRequest, batch_size: int) -> OpGraph:
         attention=request.attention,
     )
     try:
-        return trace(model, args, kwargs, backend="record")
+        return trace(model, args, kwargs)
     except SystemExit as stop:
         raise TraceError(f"the code of '{request.model}' ends the process: {stop!r}") from None
 

@@ -106,7 +106,7 @@ def operator_graph(key: GraphKey) -> OpGraph:
     for parameter in module.parameters():
         parameter.requires_grad_(wants_weight)
     floating = [t.requires_grad_(wants_input) if t.is_floating_point() else t for t in inputs]
-    return trace(module, tuple(floating), loss="none", backend="record")
+    return trace(module, tuple(floating), loss="none")
 
 
 def _empty(*sizes: int) -> Tensor:

@@ -1,8 +1,7 @@
 """Records a model's operators from one run on meta (or real) tensors.
 
 A dispatch mode in front of autograd sees the same composite operators that `torch.export` keeps, at
-a fraction of its cost. It serves where a graph is needed many times (graph caches, a second batch
-size) and, on real tensors, where the model's Python depends on values.
+a fraction of its cost; on real tensors it serves where the model's Python depends on values.
 """
 
 from __future__ import annotations
@@ -90,7 +89,9 @@ class Recorder(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Runs one operator and records it."""
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        # shapes in C++, where PyTorch has them: what runs inside an operator is not looked at
+        with torch._C._DisablePythonDispatcher():
+            out = func(*args, **kwargs)
         tensors = [v for v in flat(out) if isinstance(v, torch.Tensor)]
         inputs = [v for v in flat([*args, *kwargs.values()]) if isinstance(v, torch.Tensor)]
         if tensors or inputs:

@@ -43,7 +43,7 @@ _CHOICES = {
     "loss": ("auto", "none"),
     "unknown_ops": ("warn", "error", "ignore"),
     "attention_backend": ("flash", "math"),
-    "backend": ("export", "record"),
+    "backend": ("record", "export"),
 }
 
 
@@ -73,16 +73,16 @@ def trace(
     loss: str = "auto",
     unknown_ops: str = "warn",
     attention_backend: str = "flash",
-    backend: str = "export",
+    backend: str = "record",
     name: str = "",
 ) -> OpGraph:
     """Traces a model into a graph of operators without running it.
 
-    `torch.export` (non-strict) records the forward pass on fake tensors: nothing is computed, no
-    memory is needed, and the model, its gradients, its mode and the random state stay as they
-    are. Where the model's Python depends on values, a run on the CPU is recorded instead. Sizes
-    that depend on values (`nonzero`, boolean masks, packed sequences) count as large as they can
-    get; a warning says so.
+    One forward pass on meta tensors is recorded: nothing is computed, no memory is needed, and the
+    model, its gradients, its mode and the random state stay as they are. What cannot run so is
+    exported (`torch.export`, non-strict, on fake tensors); where the model's Python depends on
+    values, a run on the CPU is recorded instead. Sizes that depend on values (`nonzero`, boolean
+    masks, packed sequences) count as large as they can get; a warning says so.
 
     Args:
         model: A module on any device, `meta` included. Wrappers of `torch.compile` and data
@@ -94,8 +94,9 @@ def trace(
         unknown_ops: What an operator without cost formula does: `warn`, `error` or `ignore`.
         attention_backend: `flash` or `math`, the kernel that fused attention is billed as. Causal
             attention is billed as the full square, like `torch.utils.flop_counter` does.
-        backend: `export` (torch.export) or `record` (one run on meta tensors under a dispatch
-            mode: the same operators in a third of the time, for models that run on `meta`).
+        backend: `record` (a run on meta tensors under a dispatch mode, and `torch.export` where
+            that fails) or `export` (torch.export at once: the same operators in four times the
+            time).
         name: Name of the model, kept in the graph.
 
     Returns:
@@ -175,6 +176,10 @@ def _exported(flat: Flat, builder: Builder, inputs: dict[str, torch.Tensor]) -> 
 
 def _recorded(flat: Flat, builder: Builder, inputs: dict[str, torch.Tensor]) -> Returned:
     """Fills the builder from a run on meta tensors."""
+    state = (*flat.parameters(), *flat.buffers(), *inputs.values())
+    if len({tensor.device for tensor in state}) > 1:
+        # on meta all would be on one device; the exporter knows which may be mixed
+        return _exported(flat, builder, inputs)
     twins = {name: on_meta(tensor) for name, tensor in inputs.items()}
 
     def run() -> Returned:
